@@ -1,0 +1,1 @@
+"""Note-based adaptive RAG, its baselines and its metrics, as reproducible notebooks."""

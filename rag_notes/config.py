@@ -1,0 +1,354 @@
+"""Composes conf/ with Hydra, checks every option against the signature it belongs to, and builds the parts."""
+
+import contextlib
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from rag_notes.datasets._build import CorpusFile
+from rag_notes.llm.client import LLM
+from rag_notes.retrieval.base import IndexedRetriever, Retriever
+from rag_notes.templates import Templates
+from rag_notes.types import Dataset, NonNegative, Passage, Positive
+
+PROJECT = Path(__file__).resolve().parents[1]
+CONF = PROJECT / "conf"
+INDEXED = ("rag_notes.retrieval.elastic.elasticsearch",)  # the retrievers that `rag-notes index` is for
+
+
+class ConfigError(ValueError):
+    """An option that does not exist or does not fit; the message names it and what would."""
+
+
+class Study(BaseModel):
+    """A study: its name, the notebook that tells it, and the variants of methods that it adds to them.
+
+    A variant has a name of its own and the settings that differ from its `method`; it is left out where that method is
+    not among those chosen. `noise_percent` are the shares of noise among the passages that the study controls.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    notebook: str
+    variants: dict[str, dict[str, Any]] = {}
+    noise_percent: list[Annotated[int, Field(ge=0, le=100)]] = []
+
+
+class Config(BaseModel):
+    """The resolved configuration: the chosen parts as plain settings, checked, and the options of the whole."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    dataset: dict[str, dict[str, Any]]
+    retriever: dict[str, Any]
+    llm: dict[str, Any]
+    stages: dict[str, dict[str, Any]]
+    method: dict[str, dict[str, Any]]
+    study: Study
+    limit: Positive | None
+    offset: NonNegative
+    prompts: str | None
+    repeat: NonNegative
+    retry_errors: bool
+    baseline: str | None
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+    resamples: Positive
+    runs: str
+    figures: str
+
+
+def load_config(overrides: Sequence[str] = ()) -> Config:
+    """Compose `conf/config.yaml` with Hydra overrides such as `llm=openai` or `method.deepnote.max_step=2`.
+
+    Raises ConfigError where an override names something unknown (with the nearest names) or has the wrong type.
+    """
+    if not (CONF / "config.yaml").is_file():
+        raise ConfigError(f"{CONF}: no config.yaml; install rag_notes from its repository with `pip install -e .`")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        try:
+            composed = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(_explain(error, overrides)) from None
+    try:
+        config = Config.model_validate(composed)
+    except ValidationError as error:
+        raise ConfigError(_problems(error, "", Config)) from None
+    _add_variants(config)
+    for name, settings in config.dataset.items():
+        _check(f"dataset.{name}", settings)
+    for name, settings in config.method.items():
+        where = f"study.variants.{name}" if name in config.study.variants else f"method.{name}"
+        _check(where, settings, passed=2)
+    _check("retriever", config.retriever, passed=1)
+    _check("llm", config.llm)
+    for name in config.stages:
+        if name not in (known := Templates().names()):
+            near = get_close_matches(name, known, n=3, cutoff=0.4)
+            raise ConfigError(f"stages.{name}: no such stage" + (f"; did you mean {', '.join(near)}?" if near else ""))
+        _check(f"stages.{name}", _stage(config, name))
+    if config.baseline is not None and config.baseline not in config.method:
+        raise ConfigError(
+            f"baseline={config.baseline} is not among the methods {list(config.method)}; add it, name another one, or "
+            "compare with none: baseline=null"
+        )
+    return config
+
+
+def load_study(name: str, options: Sequence[str] = ()) -> Config:
+    """Compose the configuration of a study, whichever one the options name. Raises ConfigError as `load_config`."""
+    return load_config([f"study={name}", *(option for option in options if not option.startswith("study="))])
+
+
+def _add_variants(config: Config) -> None:
+    """Put the study's variants behind the methods, each with its method's settings but for its own."""
+    chosen = dict(config.method)
+    for name, settings in config.study.variants.items():
+        where, method = f"study.variants.{name}", settings.get("method")
+        if method not in choices("method"):
+            near = get_close_matches(str(method), choices("method"), n=3, cutoff=0.4)
+            raise ConfigError(f"{where}.method: {method!r} is no method" + (f"; did you mean {near}?" if near else ""))
+        if name in chosen:
+            raise ConfigError(f"{where}: a method has this name; give the variant another one")
+        if method in chosen:
+            config.method[name] = chosen[method] | {key: value for key, value in settings.items() if key != "method"}
+
+
+def build_datasets(config: Config) -> list[Dataset]:
+    """The chosen data sets, each cut by its `offset` and `limit`."""
+    with _in_project():
+        return [_target(settings)(**_settings(settings)) for settings in config.dataset.values()]
+
+
+def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
+    """The chosen retriever over `corpus`."""
+    with _in_project():
+        retriever: Retriever = _target(config.retriever)(corpus, **_arguments(config.retriever))
+    return retriever
+
+
+def build_corpora(config: Config) -> Iterator[Iterable[Passage]]:
+    """The corpus of each chosen data set; a file with a passage a line is read as it is iterated, never held."""
+    for name, settings in config.dataset.items():
+        path = settings.get("corpus")
+        if path is not None and Path(path).suffix in CorpusFile.SUFFIXES:
+            yield CorpusFile(str(PROJECT / path), name)
+        else:
+            with _in_project():
+                corpus: Iterable[Passage] = _target(settings)(**_settings(settings)).corpus
+            yield corpus
+
+
+def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> IndexedRetriever:
+    """As `build_retriever`, over a corpus that may be a file.
+
+    Raises ConfigError where the chosen retriever needs no `rag-notes index`.
+    """
+    if config.retriever["_target_"] not in INDEXED:
+        raise ConfigError(
+            "this retriever indexes a corpus by itself on first use; for the other kind: rag-notes index "
+            "retriever=elasticsearch"
+        )
+    with _in_project():
+        retriever: IndexedRetriever = _target(config.retriever)(corpus, **_settings(config.retriever))
+    return retriever
+
+
+def build_llm(config: Config) -> LLM:
+    """The chosen LLM, to be entered with `async with`, with those of single stages.
+
+    A price comes from conf/prices.yaml where none is set.
+    """
+    llm = _build_llm(config.llm)
+    llm.stages = {name: _build_llm(_stage(config, name)) for name in config.stages}
+    return llm
+
+
+def _stage(config: Config, name: str) -> dict[str, Any]:
+    """The settings of the LLM for a stage: those of the main one, but for what is set."""
+    return config.stages[name] if "_target_" in config.stages[name] else config.llm | config.stages[name]
+
+
+def _build_llm(chosen: Mapping[str, Any]) -> LLM:
+    settings = _settings(chosen)
+    if settings.get("prompt_price") is None and settings.get("completion_price") is None:
+        price = load_prices().get(settings["model"])
+        if price is not None:
+            settings |= {"prompt_price": price["prompt"], "completion_price": price["completion"]}
+    with _in_project():
+        llm: LLM = _target(chosen)(**settings)
+    return llm
+
+
+def build_methods(config: Config) -> dict[str, Callable[..., Awaitable[str]]]:
+    """The chosen methods with their settings, by name."""
+    return {name: partial(_target(settings), **_settings(settings)) for name, settings in config.method.items()}
+
+
+def load_corpus(overrides: Sequence[str]) -> Callable[[], Any]:
+    """Compose `conf/prepare.yaml` with overrides such as `corpus=musique`, and return the preparation to call.
+
+    Raises ConfigError as `load_config` does.
+    """
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        try:
+            composed = OmegaConf.to_container(compose("prepare", overrides=list(overrides)), resolve=True)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(_explain(error, overrides)) from None
+    assert isinstance(composed, dict)  # what prepare.yaml is
+    corpus = composed["corpus"]
+    _check("corpus", corpus)
+
+    def prepare() -> Any:
+        with _in_project():
+            return _target(corpus)(**_settings(corpus))
+
+    return prepare
+
+
+def load_prices() -> dict[str, dict[str, Any]]:
+    """The price table: model -> prompt and completion price (dollars per million tokens), date and source."""
+    table: dict[str, dict[str, Any]] = yaml.safe_load((CONF / "prices.yaml").read_text(encoding="utf-8"))
+    return table
+
+
+def choices(group: str) -> list[str]:
+    """The names that a configuration group offers."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def _target(settings: Mapping[str, Any]) -> Callable[..., Any]:
+    module, _, name = str(settings["_target_"]).rpartition(".")
+    target: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return target
+
+
+def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "_target_"}
+
+
+def _arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with every part among them built; one that its owner calls itself is given as a partial."""
+    parameters = inspect.signature(_target(settings)).parameters
+    arguments = _settings(settings)
+    for name, value in arguments.items():
+        if _is_part(value):
+            part = partial(_target(value), **_arguments(value))
+            arguments[name] = part if _passed(parameters[name].annotation) else part()
+    return arguments
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Mapping) and "_target_" in value
+
+
+def _passed(annotation: Any) -> int:
+    """With how many arguments the owner of a part calls it: those of its `Callable`; 0 where it takes what is built."""
+    return len(get_args(annotation)[0]) if get_origin(annotation) is Callable else 0
+
+
+def _check(where: str, settings: Mapping[str, Any], *, passed: int = 0) -> None:
+    """Check settings against the annotated arguments of their target: the signature is the schema.
+
+    The first `passed` arguments are not settings: they are given when the target is called.
+    """
+    try:
+        target = _target(settings)
+    except (KeyError, ImportError, AttributeError) as error:
+        raise ConfigError(f"{where}._target_: {settings.get('_target_')!r} cannot be imported ({error})") from None
+    fields: dict[str, Any] = {}
+    for name, parameter in list(inspect.signature(target).parameters.items())[passed:]:
+        annotation, value = parameter.annotation, settings.get(name)
+        if _passed(annotation) or getattr(annotation, "_is_protocol", False):
+            if isinstance(value, Mapping) and _is_part(value):
+                _check(f"{where}.{name}", value, passed=_passed(annotation))
+            elif name in settings:
+                raise ConfigError(f"{where}.{name}: needs a part, settings with their own _target_ (given: {value!r})")
+            annotation = Any
+        fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
+    model = create_model(where, __config__=ConfigDict(extra="forbid", strict=True), **fields)
+    try:
+        model.model_validate(_settings(settings))
+    except ValidationError as error:
+        raise ConfigError(_problems(error, f"{where}.", model)) from None
+
+
+def _problems(error: ValidationError, prefix: str, model: type[BaseModel]) -> str:
+    lines = []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"])
+        text = f"{prefix}{name}: {problem['msg']} (given: {problem['input']!r})"
+        if problem["type"] == "missing":
+            text = f"{prefix}{name}: is required and not set"
+        elif problem["type"] == "extra_forbidden":
+            near = get_close_matches(name, model.model_fields, n=3, cutoff=0.4)
+            text = f"{prefix}{name}: no such option" + (f"; did you mean {', '.join(near)}?" if near else "")
+        lines.append(text)
+    return "\n".join(lines)
+
+
+def _explain(error: Exception, overrides: Sequence[str]) -> str:
+    """Hydra's own message, with the nearest names for each override that is unknown."""
+    hints = []
+    known = _option_names()
+    for override in overrides:
+        name, _, value = override.lstrip("+~").partition("=")
+        name, _, _ = name.partition("@")  # where a part is put: retriever@retriever.second=dense
+        if (CONF / name).is_dir():
+            for choice in value.strip("[]").split(","):
+                if choice.strip() not in choices(name):
+                    near = get_close_matches(choice.strip(), choices(name), n=3, cutoff=0.4) or choices(name)
+                    hints.append(f"{name}={choice.strip()}: no such {name}; there is {', '.join(near)}")
+        elif name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.6)
+            hints.append(f"{name}: no such option" + (f"; did you mean {', '.join(near)}?" if near else ""))
+    return "\n".join(hints) or str(error)
+
+
+def _option_names() -> list[str]:
+    names = [name for name in Config.model_fields if not (CONF / name).is_dir()]
+    for group in ("dataset", "method", "retriever", "llm", "study", "corpus"):
+        names.append(group)
+        for choice in choices(group):
+            names += _names(
+                CONF / group / f"{choice}.yaml", f"{group}.{choice}" if group in {"dataset", "method"} else group
+            )
+    return sorted(set(names))
+
+
+def _names(file: Path, prefix: str) -> Iterator[str]:
+    """The paths of the settings in a file of conf/ and in those that it is made of."""
+    settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    for entry in settings.pop("defaults", []):
+        if isinstance(entry, dict):  # a part, from a group of its own
+            for name, choice in entry.items():
+                if name.startswith("override "):  # another choice of a group that is listed anyway
+                    continue
+                group, _, package = name.partition("@")
+                folder = CONF / group[1:] if group.startswith("/") else file.parent / group
+                yield from _names(folder / f"{choice}.yaml", f"{prefix}.{package or group}")
+        elif entry != "_self_":
+            yield from _names(file.with_name(f"{entry}.yaml"), prefix)
+    for name, value in settings.items():
+        if name != "_target_":
+            yield f"{prefix}.{name}"
+        if isinstance(value, dict):
+            yield from (f"{prefix}.{name}.{inner}" for inner in value if inner != "_target_")
+
+
+@contextlib.contextmanager
+def _in_project() -> Iterator[None]:
+    """Relative paths in conf/ mean the repository root, wherever the command or notebook runs."""
+    with contextlib.chdir(PROJECT):
+        yield

@@ -1,0 +1,254 @@
+"""The official files of data sets and corpora (conf/downloads.yaml): from where, whether here, and unpacked."""
+
+import bz2
+import gzip
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath
+from shutil import copyfileobj
+from typing import IO, Annotated
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from rag_notes.fetch import WAITS, DiskFullError, FetchError, checksum_of, fetch, mismatch, saying_full
+from rag_notes.files import replacing
+from rag_notes.types import NonNegative
+
+
+class DownloadError(ValueError):
+    """A table that does not hold what it should, or an option that names nothing in it."""
+
+
+def _inside(path: str) -> str:
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise ValueError("expected a relative path without '..'")
+    return path
+
+
+RelativePath = Annotated[str, AfterValidator(_inside)]
+Checksum = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})$")]
+
+
+class Member(BaseModel):
+    """A file to take out of an archive: `name` is how its path in the archive ends (a .gz has one, of any name)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    path: RelativePath
+    size: NonNegative | None = None
+    checksum: Checksum | None = None
+
+
+class File(BaseModel):
+    """A file: its addresses in the order to try them (none: by hand only), where it goes, size in bytes, checksum."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    urls: list[str]
+    path: RelativePath
+    size: NonNegative | None
+    checksum: Checksum | None
+    members: list[Member] = []
+
+
+class Entry(BaseModel):
+    """The files of a data set or corpus, their licence, and the page where a person finds them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    licence: Annotated[str, Field(min_length=1)]
+    page: str
+    files: Annotated[list[File], Field(min_length=1)]
+
+
+class Downloads(BaseModel):
+    """The table."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    dataset: dict[str, Entry]
+    corpus: dict[str, Entry]
+
+    def entries(self) -> Iterator[tuple[str, Entry]]:
+        """All entries with the option that names each."""
+        for group in ("dataset", "corpus"):
+            for name, entry in getattr(self, group).items():
+                yield f"{group}={name}", entry
+
+
+def load_downloads(path: Path) -> Downloads:
+    """Read and check a table; raises `DownloadError` naming the file and the field."""
+    try:
+        return Downloads.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        problems = [f"{path}, {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        raise DownloadError("\n".join(problems)) from None
+    except yaml.YAMLError as error:
+        raise DownloadError(f"{path}: not valid YAML: {error}") from None
+
+
+def chosen(table: Downloads, options: Sequence[str]) -> list[tuple[str, Entry]]:
+    """The entries that options such as `dataset=hotpotqa` or `corpus=[hotpotqa,musique]` name, each once."""
+    known = dict(table.entries())
+    names = []
+    for option in options:
+        group, equals, value = option.partition("=")
+        names += [f"{group}{equals}{name.strip()}" for name in value.strip("[]").split(",")]
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.4) or known
+            raise DownloadError(f"{name}: nothing to download by that name; there is {', '.join(near)}")
+    return [(name, known[name]) for name in dict.fromkeys(names)]
+
+
+def overview(table: Downloads, root: Path) -> str:
+    """What there is, a line an entry: its name, size, whether it is below `root`, licence and page."""
+    rows = [("what", "size", "here", "licence", "page")]
+    for name, entry in table.entries():
+        known = sum(file.size or 0 for file in entry.files)
+        unknown = any(file.size is None for file in entry.files)
+        size = f"{_megabytes(known)} and more" if known and unknown else "?" if unknown else _megabytes(known)
+        here = sum(_is_here(file, root) for file in entry.files)
+        by_hand = ", by hand" if any(not file.urls for file in entry.files) else ""
+        there = "yes" if here == len(entry.files) else f"{here} of {len(entry.files)} files" if here else "no"
+        rows.append((name, size, there + by_hand * (there != "yes"), entry.licence, entry.page))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def download(
+    entries: Sequence[tuple[str, Entry]],
+    root: Path,
+    *,
+    waits: Sequence[float] = WAITS,
+    timeout: float = 60.0,
+    say: Callable[[str], None] = print,
+) -> list[str]:
+    """Bring the files of entries below `root`, unpack them and say what was done; return what could not be done.
+
+    What is there already is checked, not downloaded. A file that fails does not keep the others from being fetched,
+    but for a full disk: then `DiskFullError` is raised.
+    """
+    failures = []
+    for name, entry in entries:
+        say(f"{name} (licence: {entry.licence})")
+        for file in entry.files:
+            try:
+                _bring(file, root, waits=waits, timeout=timeout, say=say)
+            except DiskFullError:
+                raise
+            except FetchError as error:
+                wanted = f"{root / file.path}"
+                failures.append(
+                    f"{name}: {error}\n  by hand: get {Path(file.path).name} from {entry.page}, put it at {wanted}, "
+                    "and run the same command again to check it" + (" and unpack it" if file.members else "")
+                )
+                say(failures[-1])
+    return failures
+
+
+def _bring(file: File, root: Path, *, waits: Sequence[float], timeout: float, say: Callable[[str], None]) -> None:
+    path = root / file.path
+    if file.members and not path.exists() and _members_are_here(file, root):
+        for member in file.members:
+            _check(root / member.path, member.size, member.checksum)
+            say(f"  {member.path}: is here")
+        return
+    record = path.with_name(f".{path.name}.sha256")
+    checksum = file.checksum or (record.read_text(encoding="utf-8").split()[0] if record.exists() else None)
+    try:
+        if file.urls and not path.exists():
+            fetch(file.urls, path, size=file.size, checksum=checksum, waits=waits, timeout=timeout)
+            say(f"  {file.path}: downloaded, {path.stat().st_size:,} bytes")
+        else:
+            _check(path, file.size, checksum)
+            say(f"  {file.path}: is here")
+    except FetchError as error:
+        if file.checksum is None and checksum is not None and checksum in str(error):
+            raise FetchError(
+                f"{error}\n  that checksum is of an earlier download; delete {record} to forget it"
+            ) from None
+        raise
+    _unpack(file, root, say)
+    if checksum is None:  # known to be sound, as far as that can be known
+        checksum = checksum_of(path)
+        with replacing(record) as out:
+            out.write(f"{checksum}  {path.name}\n".encode())
+        say(f"  no checksum is published for it; it has {checksum}, recorded in {record.name} for later downloads")
+
+
+def _check(path: Path, size: int | None, checksum: str | None) -> None:
+    if not path.exists():
+        raise FetchError(f"{path}: no program can download it")
+    problem = mismatch(path, size, checksum)
+    if problem is not None:
+        raise FetchError(f"{path}: {problem}; move it away, and the same command downloads it anew")
+
+
+def _is_here(file: File, root: Path) -> bool:
+    if file.members:
+        return _members_are_here(file, root)
+    path = root / file.path
+    return path.is_file() and file.size in (None, path.stat().st_size)
+
+
+def _members_are_here(file: File, root: Path) -> bool:
+    paths = [(root / member.path, member.size) for member in file.members]
+    return all(path.is_file() and size in (None, path.stat().st_size) for path, size in paths)
+
+
+def _unpack(file: File, root: Path, say: Callable[[str], None]) -> None:
+    """Write the members that the table names, to where the table says; nothing else of an archive is looked at."""
+    archive = root / file.path
+    for member in file.members:
+        target = root / member.path
+        if target.exists():
+            _check(target, member.size, member.checksum)
+            say(f"  {member.path}: is here")
+            continue
+        try:
+            with saying_full(target), _member(archive, member.name) as packed, replacing(target) as out:
+                copyfileobj(packed, out, 1 << 20)
+        except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise FetchError(
+                f"{archive}: damaged ({error}); delete it, and the same command downloads it anew"
+            ) from None
+        _check(target, member.size, member.checksum)
+        say(f"  {member.path}: unpacked, {target.stat().st_size:,} bytes")
+
+
+@contextmanager
+def _member(archive: Path, name: str) -> Iterator[IO[bytes]]:
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as packed, packed.open(_only(packed.namelist(), name, archive)) as file:
+            yield file
+    elif archive.suffix in {".gz", ".bz2"} and not archive.stem.endswith(".tar"):
+        with (gzip if archive.suffix == ".gz" else bz2).open(archive) as file:
+            yield file
+    else:
+        with tarfile.open(archive) as tar:
+            files = {member.name: member for member in tar if member.isfile()}
+            found = tar.extractfile(files[_only(list(files), name, archive)])
+            assert found is not None  # it is a regular file
+            with found as file:
+                yield file
+
+
+def _only(names: list[str], wanted: str, archive: Path) -> str:
+    """The one name that ends in `wanted`; macOS puts files of its own, with the same endings, in a folder beside."""
+    found = [n for n in names if (n == wanted or n.endswith(f"/{wanted}")) and not n.startswith("__MACOSX/")]
+    if len(found) != 1:
+        there = ", ".join(sorted(names)[:10])
+        raise FetchError(f"{archive}: {len(found)} members end in {wanted}, one is expected; there is {there}")
+    return found[0]
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"

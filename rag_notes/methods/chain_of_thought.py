@@ -1,0 +1,10 @@
+"""Chain of thought: vanilla RAG with a step-by-step instruction (Chain-of-Note, Appendix A.5, prompt 2)."""
+
+from rag_notes.rag import Rag
+from rag_notes.types import Positive, Question
+
+
+async def chain_of_thought(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:
+    """Search once, reason step by step over the passages, and read the answer from its marker."""
+    passages = await rag.search(question.question, top_k)
+    return await rag.reason("chain_of_thought", context=passages, question=question.question)

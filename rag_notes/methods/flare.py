@@ -1,0 +1,70 @@
+"""FLARE: search again wherever the model is unsure of its next sentence (DeepNote, baselines of Table 1)."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rag_notes.parse import parse_final_answer, parse_next_sentence
+from rag_notes.rag import Rag, Token
+from rag_notes.types import Passage, Positive, Question
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+async def flare(
+    rag: Rag,
+    question: Question,
+    *,
+    top_k: Positive = 5,
+    theta: Probability = 0.8,
+    beta: Probability = 0.4,
+    queries: Literal["masked", "asked"] = "masked",
+    max_sentences: Positive = 6,
+) -> str:
+    """Write sentence by sentence; one with a token under `theta` becomes a query and is written anew.
+
+    `masked` searches with the sentence without its tokens under `beta`, `asked` with a question for them. The answer
+    is read from its marker; a text that has none after `max_sentences` is the material of a last question. Needs
+    log-probabilities: raises FatalLLMError where the endpoint gives none.
+    """
+    q = question.question
+    passages = await rag.search(q, top_k)
+    text: list[str] = []
+    while len(text) < max_sentences:
+        sentence = await next_sentence(rag, question, passages, text)
+        if sentence and min(token.probability for token in sentence) < theta:
+            if queries == "masked":
+                query = "".join(token.text for token in sentence if token.probability >= beta).strip()
+            else:
+                query = await rag.ask("flare_query", question=q, text=text, sentence=written(sentence))
+            passages = await rag.search(query or q, top_k)
+            sentence = await next_sentence(rag, question, passages, text)
+        if not sentence or written(sentence) in text:
+            rag.stop("nothing new written")
+            break
+        text.append(written(sentence))
+        if (answer := parse_final_answer(text[-1])) is not None:
+            rag.stop("answer reached")
+            return answer
+    else:
+        rag.stop("max_sentences")
+    return await rag.answer(" ".join(text) or [])
+
+
+async def next_sentence(rag: Rag, question: Question, passages: Sequence[Passage], text: Sequence[str]) -> list[Token]:
+    """The tokens of the first sentence of the response, or of all of a final answer; none where it is empty."""
+    tokens = await rag.ask_tokens(
+        "flare_sentence", context=passages, question=question.question, form=rag.form, text=text
+    )
+    sentence = parse_next_sentence(written(tokens), question.language)
+    if not sentence:
+        return []
+    end = "".join(token.text for token in tokens).index(sentence) + len(sentence)
+    starts = [sum(len(token.text) for token in tokens[:number]) for number in range(len(tokens))]
+    return [token for token, start in zip(tokens, starts, strict=True) if start < end]
+
+
+def written(tokens: Sequence[Token]) -> str:
+    """The text of tokens."""
+    return "".join(token.text for token in tokens).strip()

@@ -1,0 +1,34 @@
+"""IRCoT: sentences of reasoning and searches with them take turns, then a reader answers (DeepNote, Table 11)."""
+
+from rag_notes.parse import parse_final_answer, parse_next_sentence
+from rag_notes.rag import Rag
+from rag_notes.types import NonNegative, Positive, Question
+
+
+async def ircot(
+    rag: Rag, question: Question, *, top_k: Positive = 5, max_passages: Positive = 15, max_steps: NonNegative = 5
+) -> str:
+    """Reason until the chain has an answer, `max_passages` are collected or `max_steps` sentences were written.
+
+    Every sentence is the query of the next search. The reader gets all passages, and none of the reasoning.
+    """
+    q = question.question
+    passages = await rag.search(q, min(top_k, max_passages))
+    thoughts: list[str] = []
+    while len(thoughts) < max_steps and len(passages) < max_passages:
+        response = await rag.ask("ircot_thought", context=passages, question=q, form=rag.form, thoughts=thoughts)
+        thought = parse_next_sentence(response, question.language)
+        if parse_final_answer(thought) is not None:
+            rag.stop("answer reached")
+            break
+        if not thought or thought in thoughts:
+            rag.stop("nothing new written")
+            break
+        thoughts.append(thought)
+        found = await rag.search(thought, top_k)
+        unseen = [passage for passage in found if passage not in passages]
+        passages = passages + unseen[: max_passages - len(passages)]
+        rag.read_only([passage for passage in found if passage in passages])
+    else:
+        rag.stop("max_passages" if len(passages) == max_passages else "max_steps")
+    return await rag.answer(passages)

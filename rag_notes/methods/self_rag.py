@@ -1,0 +1,34 @@
+"""Self-RAG in its prompted form: grade, generate, check support and use, try again (DeepNote, baselines of Table 1)."""
+
+import asyncio
+
+from rag_notes.methods.self_rerank import relevant
+from rag_notes.rag import Rag
+from rag_notes.types import Positive, Question
+
+
+async def self_rag(rag: Rag, question: Question, *, top_k: Positive = 5, max_tries: Positive = 3) -> str:
+    """Answer from the relevant passages until an answer is supported by them and useful, or `max_tries` were made.
+
+    A try that fails, or finds no relevant passage, is followed by one with a rewritten query. The last answer stands;
+    where no try found a passage the model answers from what it knows.
+    """
+    q = query = question.question
+    answer: str | None = None
+    asked: list[str] = []
+    for attempt in range(1, max_tries + 1):
+        passages = await relevant(rag, q, await rag.search(query, top_k))
+        if passages:
+            answer = await rag.answer(passages)
+            supported, useful = await asyncio.gather(
+                rag.judge("self_rag_supported", context=passages, question=q, answer=answer),
+                rag.judge("self_rag_useful", question=q, answer=answer),
+            )
+            if supported and useful:
+                rag.stop("supported and useful")
+                return answer
+        if attempt < max_tries:
+            query = await rag.ask("rewrite_query", question=q, queries=asked) or q
+            asked.append(query)
+    rag.stop("max_tries")
+    return await rag.answer() if answer is None else answer

@@ -1,0 +1,10 @@
+"""Vanilla RAG: one search, one answer from the passages (DeepNote, section 4.2)."""
+
+from rag_notes.rag import Rag
+from rag_notes.types import Positive, Question
+
+
+async def vanilla(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:
+    """Search the question once and answer from the `top_k` passages."""
+    passages = await rag.search(question.question, top_k)
+    return await rag.answer(passages)

@@ -1,0 +1,341 @@
+"""Marks of an answer against its gold answers; every score lies between 0 and 1.
+
+Pure functions of strings: nothing is asked, stored or drawn at random. Where a function takes `golds`, the best of the
+gold answers counts; no gold answer, or a blank one, is a ValueError, and a bare string in their place a TypeError.
+"""
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+
+import jieba
+
+from rag_notes.types import Language, QAPair, Question
+
+REJECTION_WORDS: tuple[str, ...] = (
+    "unknown",
+    "unanswerable",
+    "no answer",
+    "noanswer",
+    "not answerable",
+    "n/a",
+    "不清楚",
+    "不确定",
+)
+"""Answers that decline when they are the whole answer; inside a longer one they may well be part of a name."""
+
+REJECTION_PHRASES: tuple[str, ...] = (
+    "is unknown",
+    "are unknown",
+    "remains unknown",
+    "not known",
+    "not mentioned",
+    "not specified",
+    "not stated",
+    "not provided",
+    "not given",
+    "not available",
+    "not enough information",
+    "insufficient information",
+    "no information",
+    "no mention",
+    "no evidence",
+    "cannot be determined",
+    "can't be determined",
+    "could not be determined",
+    "cannot be answered",
+    "can't be answered",
+    "cannot determine",
+    "can't determine",
+    "cannot answer",
+    "can't answer",
+    "unable to determine",
+    "unable to answer",
+    "impossible to determine",
+    "do not mention",
+    "don't mention",
+    "does not mention",
+    "doesn't mention",
+    "do not provide",
+    "does not provide",
+    "do not specify",
+    "does not specify",
+    "do not know",
+    "don't know",
+    "未知",
+    "不知道",
+    "未提及",
+    "没有提到",
+    "没有提及",
+    "没有相关信息",
+    "信息不足",
+    "无法确定",
+    "不能确定",
+    "无法判断",
+    "无法推断",
+    "无法回答",
+    "无法得知",
+)
+"""Phrases that decline wherever they stand in an answer."""
+
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_DROP_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_DROP_FULL_WIDTH_SYMBOLS = str.maketrans("", "", "".join(chr(ord(char) + 0xFEE0) for char in string.punctuation))
+_HOTPOT_CLOSED = frozenset({"yes", "no", "noanswer"})
+_CITATION = re.compile(r"\s*\[\d+(?:\s*,\s*\d+)*\]")
+_HAN = re.compile(r"[\u4e00-\u9fff]")
+
+_YES_WORDS = frozenset({"yes", "是", "对", "正确", "肯定"})
+_NO_WORDS = frozenset({"no", "否", "否定", "错误"})
+_ANSWER_LEAD = re.compile(
+    r"^\W*(?:(?:so|thus|therefore|hence)\W+)?(?:the\s+)?(?:final\s+)?answer(?:\s+is\b)?\W*|^\W*(?:最终)?答案(?:是|为)?\W*",
+)
+# Naming both sides asks the question again instead of answering it.
+_BOTH_SIDES = re.compile(
+    r"\byes(?:\s*/\s*|\s+(?:or\s+|and\s+)?)no\b|\bno(?:\s*/\s*|\s+(?:or\s+|and\s+)?)yes\b"
+    r"|是不是|对不对|是或不是|是或否|是/否|是否",
+)
+_NEGATED_YES = re.compile(r"不是|不对|不正确|并非|不(?=\W|$)")
+
+
+def normalize_answer(text: str, language: Language = "en") -> str:
+    """Return the text in lower case without punctuation, without a/an/the and with single spaces.
+
+    English drops ASCII punctuation only, as SQuAD's scorer does (Rajpurkar et al., 2016, section 6.1), so that a curly
+    quote stays; Chinese also drops full-width and every other Unicode punctuation.
+    """
+    kept = text.lower().translate(_DROP_ASCII_PUNCTUATION)
+    if language == "zh":
+        kept = "".join(char for char in kept if not unicodedata.category(char).startswith("P"))
+        kept = kept.translate(_DROP_FULL_WIDTH_SYMBOLS)
+    return " ".join(_ARTICLE.sub(" ", kept).split())
+
+
+def tokens(text: str, language: Language = "en") -> list[str]:
+    """Return the tokens of a text: what spaces separate; in Chinese, jieba's."""
+    return _segment(text) if language == "zh" else text.split()
+
+
+def exact_match(pred: str, golds: Sequence[str], *, language: Language = "en") -> float:
+    """Return 1.0 if the normalised prediction equals a normalised gold answer, else 0.0 (SQuAD).
+
+    A gold answer of nothing but articles and punctuation ("The The") is compared in raw lower case instead: normalised,
+    it would equal an empty prediction.
+    """
+    _check_golds(golds)
+    return float(any(_equal(pred, gold, language) for gold in golds))
+
+
+def f1(pred: str, golds: Sequence[str], *, hotpot_yes_no: bool = False, language: Language = "en") -> float:
+    """Return the best F1 of the tokens that the normalised prediction shares with a gold answer (SQuAD).
+
+    Tokens are words; in Chinese, jieba's. With `hotpot_yes_no`, an answer yes, no or noanswer on either side scores 0
+    unless both are equal, as in HotpotQA's scorer (Yang et al., 2018).
+    """
+    _check_golds(golds)
+    return max(_f1_one(pred, gold, hotpot_yes_no, language) for gold in golds)
+
+
+def accuracy(pred: str, golds: Sequence[str], *, language: Language = "en") -> float:
+    """Return 1.0 if the normalised prediction contains a normalised gold answer, else 0.0.
+
+    Containment is that of characters, as in the field's toolkits: "no" is contained in "unknown".
+    """
+    _check_golds(golds)
+    return float(any(_contains(pred, gold, language) for gold in golds))
+
+
+def accuracy_raw(pred: str, golds: Sequence[str]) -> float:
+    """Return 1.0 if the prediction in lower case contains a gold answer in lower case, nothing else normalised."""
+    _check_golds(golds)
+    return float(any(gold.lower() in pred.lower() for gold in golds))
+
+
+def read_yes_no(text: str) -> bool | None:
+    """Read yes (True) or no (False) from an answer in English or Chinese; None if it says neither or both.
+
+    The answer's start decides ("Yes, ...", "The answer is: no", "不是，..."). Failing that, an answer that does not
+    decline is searched for yes and no, and counts if only one of the two occurs. "No information" and the other
+    `REJECTION_PHRASES` are not read as no, nor is "no answer"; "yes or no" and 是否 are read as neither.
+    """
+    unled = _ANSWER_LEAD.sub("", text.lower(), count=1)
+    if _is_rejection_word(unled):
+        return None
+    # What is taken out leaves a neutral word behind: the word after it is not the answer's start.
+    plain = _plain(_NEGATED_YES.sub(" 否 ", _BOTH_SIDES.sub(" whether ", unled)))
+    readings = _polarities(_rejection_phrases().sub(" declined ", plain))
+    if readings and readings[0] is not None:
+        return readings[0]
+    found = {reading for reading in readings if reading is not None}
+    return found.pop() if len(found) == 1 and not is_rejection(text) else None
+
+
+def yes_no_accuracy(pred: str, golds: Sequence[str]) -> float:
+    """Return 1.0 if the yes or no read from the prediction is that of a gold answer, else 0.0 (also if none was read).
+
+    Raises ValueError for a gold answer that is neither yes nor no.
+    """
+    _check_golds(golds)
+    wanted = [read_yes_no(gold) for gold in golds]
+    if None in wanted:
+        raise ValueError(f"gold answer {golds[wanted.index(None)]!r} is neither yes nor no; write it as one of them")
+    return float(read_yes_no(pred) in wanted)
+
+
+def str_em(pred: str, qa_pairs: Sequence[QAPair], *, first_line_only: bool = False, language: Language = "en") -> float:
+    """Return the share of question pairs of which the prediction contains a short answer, normalised.
+
+    Citations such as [1][2] are taken out first; with `first_line_only` the prediction ends at its first line break.
+    Source: ALCE (Gao et al., 2023), correctness on ASQA. Raises ValueError if there are no pairs.
+    """
+    found = _pairs_found(pred, qa_pairs, first_line_only, language)
+    return sum(found) / len(found)
+
+
+def str_hit(
+    pred: str, qa_pairs: Sequence[QAPair], *, first_line_only: bool = False, language: Language = "en"
+) -> float:
+    """Return 1.0 if the prediction contains a short answer of every question pair, else 0.0; otherwise as `str_em`."""
+    return float(all(_pairs_found(pred, qa_pairs, first_line_only, language)))
+
+
+def is_rejection(text: str) -> bool:
+    """Tell whether a short answer declines: it is one of `REJECTION_WORDS` or contains one of `REJECTION_PHRASES`.
+
+    Meant for short answers. A long one that declines in part ("Paris; the year is not mentioned") counts too, and a
+    blank one does not.
+    """
+    return _is_rejection_word(_ANSWER_LEAD.sub("", text.lower(), count=1)) or bool(
+        _rejection_phrases().search(_plain(text))
+    )
+
+
+def score_answer(
+    question: Question, prediction: str, *, hotpot_yes_no: bool = False, first_line_only: bool = False
+) -> dict[str, float]:
+    """Return the metrics that apply to the question's task, by name.
+
+    Every task: `empty` (1.0 for a blank prediction). short: `em`, `f1`, `acc` (normalised containment), `acc_raw` and
+    `rejected`; without gold answers (unanswerable) `reject` and `rejected`. yes_no: `yes_no_acc` and `yes_no_unread`
+    (1.0 if neither was read). long_form: `str_em`, `str_hit`. news: `em`, `f1`, `acc` if it has gold answers.
+    Raises ValueError naming the question if its gold answers are missing or unusable for its task.
+    """
+    scores = {"empty": float(not prediction.strip())}
+    language, golds = question.language, question.answers
+    try:
+        match question.task:
+            case "short":
+                rejected = float(is_rejection(prediction))
+                if golds:
+                    scores |= _overlap_scores(prediction, golds, hotpot_yes_no, language)
+                    scores["acc_raw"] = accuracy_raw(prediction, golds)
+                else:
+                    scores["reject"] = rejected
+                scores["rejected"] = rejected
+            case "yes_no":
+                scores["yes_no_acc"] = yes_no_accuracy(prediction, golds)
+                scores["yes_no_unread"] = float(read_yes_no(prediction) is None)
+            case "long_form":
+                found = _pairs_found(prediction, question.qa_pairs, first_line_only, language)
+                scores["str_em"] = sum(found) / len(found)
+                scores["str_hit"] = float(all(found))
+            case "news":
+                if golds:
+                    scores |= _overlap_scores(prediction, golds, hotpot_yes_no, language)
+    except ValueError as error:
+        raise ValueError(f"question {question.id!r} (task {question.task}): {error}") from error
+    return scores
+
+
+def _overlap_scores(pred: str, golds: Sequence[str], hotpot_yes_no: bool, language: Language) -> dict[str, float]:
+    return {
+        "em": exact_match(pred, golds, language=language),
+        "f1": f1(pred, golds, hotpot_yes_no=hotpot_yes_no, language=language),
+        "acc": accuracy(pred, golds, language=language),
+    }
+
+
+def _check_golds(golds: Sequence[str]) -> None:
+    if isinstance(golds, str):
+        raise TypeError(f"gold answers must be a sequence of strings, not the string {golds!r}; put it in a tuple")
+    if not golds:
+        raise ValueError("no gold answers; give at least one")
+    if not all(gold.strip() for gold in golds):
+        raise ValueError(f"blank gold answer among {tuple(golds)!r}; drop it from the data set")
+
+
+def _equal(pred: str, gold: str, language: Language) -> bool:
+    wanted = normalize_answer(gold, language)
+    if wanted:
+        return normalize_answer(pred, language) == wanted
+    return pred.strip().lower() == gold.strip().lower()
+
+
+def _contains(pred: str, gold: str, language: Language) -> bool:
+    wanted = normalize_answer(gold, language)
+    return wanted in normalize_answer(pred, language) if wanted else _equal(pred, gold, language)
+
+
+def _f1_one(pred: str, gold: str, hotpot_yes_no: bool, language: Language) -> float:
+    if _equal(pred, gold, language):
+        return 1.0
+    normalized_pred, normalized_gold = normalize_answer(pred, language), normalize_answer(gold, language)
+    if hotpot_yes_no and not _HOTPOT_CLOSED.isdisjoint((normalized_pred, normalized_gold)):
+        return 0.0
+    pred_tokens, gold_tokens = tokens(normalized_pred, language), tokens(normalized_gold, language)
+    shared = (Counter(pred_tokens) & Counter(gold_tokens)).total()
+    return 2 * shared / (len(pred_tokens) + len(gold_tokens)) if shared else 0.0
+
+
+def _pairs_found(pred: str, qa_pairs: Sequence[QAPair], first_line_only: bool, language: Language) -> list[bool]:
+    if not qa_pairs:
+        raise ValueError("no question pairs; str_em and str_hit need at least one with its short answers")
+    text = pred.strip().split("\n", 1)[0] if first_line_only else pred
+    text = _CITATION.sub("", text)
+    return [accuracy(text, pair.answers, language=language) == 1.0 for pair in qa_pairs]
+
+
+def _segment(text: str) -> list[str]:
+    return [token for token in _segmenter().cut(text) if not token.isspace()]
+
+
+@cache
+def _segmenter() -> jieba.Tokenizer:
+    # jieba's own start-up logs to stderr and reads and writes a marshal file of fixed name in the shared temporary
+    # folder, where anyone may have put it; filling in the frequencies here does neither.
+    segmenter = jieba.Tokenizer()
+    segmenter.FREQ, segmenter.total = segmenter.gen_pfdict(segmenter.get_dict_file())
+    segmenter.initialized = True
+    return segmenter
+
+
+def _plain(text: str) -> str:
+    """Lower case, apostrophes closed up ("can't" is "cant"), all else that is no letter or digit a space."""
+    return " ".join(re.sub(r"[\W_]+", " ", re.sub(r"['’]", "", text.lower())).split())
+
+
+def _is_rejection_word(text: str) -> bool:
+    return _plain(text) in {_plain(word) for word in REJECTION_WORDS}
+
+
+@cache
+def _rejection_phrases() -> re.Pattern[str]:
+    return re.compile(rf"(?<![a-z0-9])(?:{'|'.join(_plain(phrase) for phrase in REJECTION_PHRASES)})(?![a-z0-9])")
+
+
+def _polarities(plain: str) -> list[bool | None]:
+    """Read every word of a text as `_plain` left it: True for yes, False for no, None for any other word."""
+    words = _segment(plain) if _HAN.search(plain) else plain.split()
+    readings: list[bool | None] = []
+    for word, following in pairwise([*words, ""]):
+        if word in _YES_WORDS:
+            readings.append(True)
+        elif word in _NO_WORDS and not (word == "no" and following.isdigit()):  # "No. 5" is a number
+            readings.append(False)
+        else:
+            readings.append(None)
+    return readings

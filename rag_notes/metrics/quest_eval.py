@@ -1,0 +1,70 @@
+"""RAGQuestEval: does a text answer the questions that the gold answer answers, and alike? (CRUD-RAG, Lyu et al., 2024).
+
+Pure functions of strings: who asks the questions and answers them is in `rag_notes.quest`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from rag_notes.metrics.answer import normalize_answer, tokens
+from rag_notes.types import Language
+
+CANNOT_INFER: dict[Language, str] = {"en": "cannot be inferred", "zh": "无法推断"}
+"""What is written in the place of an answer that a text does not give."""
+
+_NUMBERED = re.compile(r"\s*\(?(\d{1,3})[.):、．：](?!\d)\s*(.*)")
+
+
+def parse_answers(text: str, number: int, language: Language = "en") -> tuple[list[str], bool]:
+    """Return the `number` answers that a response lists, and whether it lists just so many.
+
+    Lines are read by their numbers or, where none has one, in their order. An answer that is missing or empty counts
+    as "cannot be inferred"; lines beyond `number` are left out.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    numbered = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
+    found = {int(match[1]): match[2].strip() for match in numbered} or dict(enumerate(lines, 1))
+    answers = [found.get(place) or CANNOT_INFER[language] for place in range(1, number + 1)]
+    return answers, set(found) == set(range(1, number + 1)) and all(found.values())
+
+
+def can_infer(answer: str, language: Language = "en") -> bool:
+    """Tell whether an answer is one: it is not blank and does not hold the phrase that it cannot be inferred."""
+    normal = normalize_answer(answer, language)
+    return bool(normal) and normalize_answer(CANNOT_INFER[language], language) not in normal
+
+
+def quest_scores(gold: Sequence[str], generated: Sequence[str], language: Language = "en") -> dict[str, float]:
+    """Return Q-R and T-P, T-R, T-F1 of one text, from 0 to 1, by the names `q_r`, `t_p`, `t_r` and `t_f1`.
+
+    `gold` and `generated` are the answers to the same questions, from the gold answer and from the text. Q-R is the
+    share of questions that the text answers. The others are means, over the questions that both answer, of the share
+    of the generated answer's tokens that the gold one has, of the gold one's that the generated one has, and of their
+    F1; they are absent where there is no such question, and everything is where there is no question. `q_gold` is the
+    share that the gold answer itself answers: what is missing to 1 are bad questions. Tokens are those of the
+    normalised answers, in Chinese jieba's. Raises ValueError for answers to different numbers of questions.
+    """
+    if len(gold) != len(generated):
+        raise ValueError(f"answers must be to the same questions: gold has {len(gold)}, generated {len(generated)}")
+    if not gold:
+        return {}
+    scores = {
+        "q_gold": sum(can_infer(answer, language) for answer in gold) / len(gold),
+        "q_r": sum(can_infer(answer, language) for answer in generated) / len(gold),
+    }
+    both = [
+        _overlap(theirs, ours, language)
+        for theirs, ours in zip(gold, generated, strict=True)
+        if can_infer(theirs, language) and can_infer(ours, language)
+    ]
+    if both:
+        means = [sum(values) / len(both) for values in zip(*both, strict=True)]
+        scores |= dict(zip(("t_p", "t_r", "t_f1"), means, strict=True))
+    return scores
+
+
+def _overlap(gold: str, generated: str, language: Language) -> tuple[float, float, float]:
+    wanted, given = (Counter(tokens(normalize_answer(text, language), language)) for text in (gold, generated))
+    shared = (wanted & given).total()
+    return shared / given.total(), shared / wanted.total(), 2 * shared / (wanted.total() + given.total())

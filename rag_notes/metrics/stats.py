@@ -1,0 +1,195 @@
+"""Intervals, a paired test with its power, a correction for several tests; deterministic for given values and seed."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.optimize import brentq
+
+_MAX_EXACT = 14  # non-zero differences up to which all 2^n sign patterns are enumerated
+_BATCH_VALUES = 1_000_000  # numbers held at once while resampling
+
+
+class Interval(NamedTuple):
+    """A confidence interval and how it was made: wilson, bca, percentile, constant or n=1."""
+
+    low: float
+    high: float
+    method: str
+
+
+class PairedDifference(NamedTuple):
+    """The mean of a - b over `n` questions, its interval, a two-sided p value and how often a was better or worse."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    wins: int
+    ties: int
+    losses: int
+    n: int
+
+
+def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
+    """Return Wilson's score interval of a proportion, without continuity correction (Wilson, 1927).
+
+    Raises ValueError unless 0 <= successes <= n, n >= 1 and 0 < confidence < 1.
+    """
+    _check_confidence(confidence)
+    if n < 1 or not 0 <= successes <= n:
+        raise ValueError(f"need 0 <= successes <= n and n >= 1, not successes={successes}, n={n}")
+    interval = stats.binomtest(successes, n).proportion_ci(confidence_level=confidence, method="wilson")
+    return Interval(float(interval.low), float(interval.high), "wilson")
+
+
+def mean_interval(
+    values: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+    proportion: bool = True,
+) -> Interval:
+    """Return a confidence interval of the mean of one score a question.
+
+    If every value is 0 or 1 it is Wilson's, unless `proportion` is false: counts may be 0 and 1 by chance. Otherwise it
+    is the bootstrap's: bias-corrected and accelerated (Efron, 1987), or percentile where that is not defined; a
+    constant vector gives the degenerate interval `constant`, a single value the nan interval `n=1`. Raises ValueError
+    for no values, values that are not finite and bad options.
+    """
+    _check_confidence(confidence)
+    array = _finite(values, "values")
+    if proportion and np.isin(array, (0.0, 1.0)).all():
+        return wilson(int(array.sum()), array.size, confidence)
+    return _bootstrap(array, confidence, resamples, np.random.default_rng(seed))
+
+
+def paired_difference(
+    a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> PairedDifference:
+    """Compare two systems by one score a question each, the same questions in the same order.
+
+    The interval is the bootstrap's on the differences a - b, as in `mean_interval`. p is the two-sided sign-flip
+    permutation test's of the mean difference: exact over all sign patterns for up to 14 non-zero differences, otherwise
+    by Monte Carlo as (k + 1) / (resamples + 1) (Phipson and Smyth, 2010). Raises ValueError for unequal lengths,
+    no values, values that are not finite and bad options.
+    """
+    _check_confidence(confidence)
+    if len(a) != len(b):
+        raise ValueError(f"paired scores must be of the same questions: a has {len(a)} values, b has {len(b)}")
+    differences = _finite(a, "a") - _finite(b, "b")
+    bootstrap_rng, flip_rng = np.random.default_rng(seed).spawn(2)
+    interval = _bootstrap(differences, confidence, resamples, bootstrap_rng)
+    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+    return PairedDifference(
+        mean=float(differences.mean()),
+        low=interval.low,
+        high=interval.high,
+        p=_sign_flip_p(differences[differences != 0], resamples, flip_rng),
+        wins=wins,
+        ties=differences.size - wins - losses,
+        losses=losses,
+        n=differences.size,
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p values adjusted for their number, in the given order (Holm, 1979: step-down, capped at 1).
+
+    NaN stays NaN and does not count as a test. Raises ValueError for a p value outside 0 to 1.
+    """
+    if any(p < 0 or p > 1 for p in p_values):
+        raise ValueError(f"p values must lie between 0 and 1: {list(p_values)}")
+    adjusted = [math.nan] * len(p_values)
+    tested = sorted((i for i, p in enumerate(p_values) if not math.isnan(p)), key=lambda i: p_values[i])
+    running = 0.0
+    for rank, i in enumerate(tested):
+        running = max(running, min(1.0, (len(tested) - rank) * p_values[i]))
+        adjusted[i] = float(running)
+    return adjusted
+
+
+def smallest_detectable(differences: Sequence[float], *, power: float = 0.8, alpha: float = 0.05) -> float:
+    """Return the true mean difference that this many pairs, spread as these are, would show with the given power.
+
+    It is that of the two-sided paired t test with the sample's standard deviation (noncentral t; Cohen, 1988, chapter
+    2; without the negligible chance of significance on the wrong side), in the unit of the differences: about
+    2.8 sd / sqrt(n) for many pairs, more for few. NaN where no spread was observed: for one pair, or equal differences.
+    Raises ValueError for no differences, values that are not finite, and power or alpha outside 0 to 1.
+    """
+    array = _finite(differences, "differences")
+    if not 0 < alpha < power < 1:
+        raise ValueError(f"need 0 < alpha < power < 1, for example 0.05 and 0.8, not {alpha} and {power}")
+    if np.ptp(array) <= 1e-12:  # 0.3 - 0.1 and 0.2 - 0.0 are equal differences
+        return math.nan
+    df = array.size - 1
+    critical = stats.t.isf(alpha / 2, df)
+
+    def lacking(shift: float) -> float:
+        return power - float(stats.nct.sf(critical, df, shift))
+
+    high = 4.0
+    while lacking(high) > 0:
+        high *= 2
+    return float(brentq(lacking, 0, high) * array.std(ddof=1) / math.sqrt(array.size))
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, for example 0.95, not {confidence}")
+
+
+def _finite(values: Sequence[float], name: str) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise ValueError(f"{name} must be a flat sequence of at least one finite number")
+    return array
+
+
+def _bootstrap(values: NDArray[np.float64], confidence: float, resamples: int, rng: np.random.Generator) -> Interval:
+    if resamples < 1:
+        raise ValueError(f"resamples must be at least 1, not {resamples}")
+    if values.size == 1:
+        return Interval(math.nan, math.nan, "n=1")
+    if values.min() == values.max():
+        return Interval(float(values[0]), float(values[0]), "constant")
+    with warnings.catch_warnings():
+        # scipy warns where BCa is undefined; the method named in the result says so.
+        warnings.simplefilter("ignore")
+        result = stats.bootstrap(
+            (values,),
+            np.mean,
+            n_resamples=resamples,
+            batch=max(1, _BATCH_VALUES // values.size),
+            confidence_level=confidence,
+            method="BCa",
+            random_state=rng,
+        )
+    low, high = result.confidence_interval
+    if math.isnan(low) or math.isnan(high):
+        low, high = np.quantile(result.bootstrap_distribution, [(1 - confidence) / 2, (1 + confidence) / 2])
+        return Interval(float(low), float(high), "percentile")
+    return Interval(float(low), float(high), "bca")
+
+
+def _sign_flip_p(differences: NDArray[np.float64], resamples: int, rng: np.random.Generator) -> float:
+    """Two-sided p of the sum of non-zero differences under random signs; 1.0 if there are none."""
+    n = differences.size
+    if n == 0:
+        return 1.0
+    # Patterns that tie with the observed one must count although their sums may differ in the last bits.
+    threshold = abs(differences.sum()) - 1e-10 * np.abs(differences).sum()
+    if n <= _MAX_EXACT:
+        signs = 1 - 2 * (np.arange(2**n)[:, None] >> np.arange(n) & 1)
+        return float((np.abs(signs @ differences) >= threshold).mean())
+    extreme = 0
+    batch = max(1, _BATCH_VALUES // n)
+    for start in range(0, resamples, batch):
+        signs = 1 - 2 * rng.integers(0, 2, size=(min(batch, resamples - start), n))
+        extreme += int((np.abs(signs @ differences) >= threshold).sum())
+    return (extreme + 1) / (resamples + 1)

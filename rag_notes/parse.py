@@ -1,0 +1,91 @@
+"""Reading what an LLM wrote: lists, sentences, one of a few words, a final answer behind its marker."""
+
+import re
+from collections.abc import Collection, Sequence
+
+import sentencex
+from json_repair import repair_json
+
+from rag_notes.types import Language
+
+# A number followed by a digit is no bullet (1.5 million), nor is a star without a space (*Who* ...).
+_BULLET = re.compile(r"^(?:[-•](?!\d)|\*\s|\(?\d{1,2}[.):、．](?!\d))\s*")
+_BOLD = re.compile(r"^\*\*(.*)\*\*$")
+_QUOTED = re.compile(r'^["“](.*)["”]$')
+_MARKER = re.compile(
+    r"(?:final answer|最终答案)(?:\s+is|是|为)?[*_\s]*?(?:[:：]|[*_ ]*$)[*_\s]*", re.IGNORECASE | re.MULTILINE
+)
+_QUESTION = re.compile(r"(?:new question|新问题)[*_\s]*[:：][*_\s]*", re.IGNORECASE)
+# "A lookup" and "a fact", but not "A is right".
+_ARTICLE = re.compile(r"(?:\ba|(?:^|(?<=[.!?] ))A)(?= (?!(?:and|or|is)\b)\w)", re.MULTILINE)
+_BRACKETED = re.compile(r"<([^<>]+)>[^<>]*")
+
+
+def parse_lines(text: str) -> list[str]:
+    """The non-empty lines of `text` without bullets, numbers, bold stars or surrounding quotes."""
+    plain = (_BOLD.sub(r"\1", line.strip()).strip() for line in text.splitlines())
+    lines = (_QUOTED.sub(r"\1", _BULLET.sub("", line)).strip() for line in plain)
+    return [line for line in lines if line]
+
+
+def parse_sentences(text: str, language: Language = "en") -> list[str]:
+    """The sentences of `text`, a line break being the end of one."""
+    lines = (line for line in text.splitlines() if line.strip())
+    return [sentence.strip() for line in lines for sentence in sentencex.segment(language, line) if sentence.strip()]
+
+
+def parse_copied(text: str, response: str, language: Language = "en") -> list[str]:
+    """The sentences of `text` that `response` has word for word."""
+    return [sentence for sentence in parse_sentences(text, language) if sentence in response]
+
+
+def parse_next_sentence(text: str, language: Language = "en") -> str:
+    """The first sentence of `text`; all of `text` where that is a final answer, which may have several."""
+    text = text.strip()
+    first = next(iter(parse_sentences(text, language)), "")
+    return text if _MARKER.search(first) else first
+
+
+def parse_status(text: str) -> bool | None:
+    """The judge's verdict from `{"status": "True"}`, read as leniently as any choice; None where it cannot be read."""
+    choice = parse_choice(text, ("true", "false"), field="status")
+    return None if choice is None else choice == "true"
+
+
+def parse_choice(text: str, choices: Sequence[str], field: str = "result") -> str | None:
+    """The one of `choices` that `{"result": "..."}` names, read leniently; None where it cannot be read.
+
+    Fenced JSON, single quotes, a bare boolean in the JSON, a bare word and a sentence with just one of the choices
+    are read. A text that holds several choices, in JSON or in words without it, is unreadable. Case does not matter,
+    but an article is not the choice A.
+    """
+    names = {choice.lower(): choice for choice in choices}
+    innermost, whole = re.findall(r"\{[^{}]*\}", text), re.findall(r"\{.*\}", text, re.DOTALL)
+    words = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", re.ASCII)
+    spoken = words.findall(_ARTICLE.sub("", text).lower())
+    found = _values(innermost, field, names) or _values(whole, field, names) or set(spoken)
+    return names[found.pop()] if len(found) == 1 else None
+
+
+def _values(objects: list[str], field: str, names: Collection[str]) -> set[str]:
+    values = [repair_json(found, return_objects=True) for found in objects]
+    return {str(value.get(field)).strip().lower() for value in values if isinstance(value, dict)} & set(names)
+
+
+def parse_final_answer(text: str) -> str | None:
+    """What follows the last `Final answer:` marker; None where the marker or the text behind it is missing.
+
+    Bold stars and angle brackets around the answer are left out, and so is a remark behind the closing bracket.
+    """
+    parts = _MARKER.split(text)
+    answer = parts[-1].strip() if len(parts) > 1 else ""
+    if bracketed := _BRACKETED.fullmatch(answer):
+        answer = bracketed[1]
+    return answer.strip("<>*` \n") or None
+
+
+def parse_new_question(text: str) -> str | None:
+    """What follows the last `New question:` marker on its line; None where the marker or the text is missing."""
+    parts = _QUESTION.split(text)
+    lines = parse_lines(parts[-1]) if len(parts) > 1 else []
+    return lines[0].strip("<>") if lines else None

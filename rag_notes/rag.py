@@ -1,0 +1,225 @@
+"""The handle with which a method asks and searches, and which writes the trace while it does."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from rag_notes.llm.client import LLM, FatalLLMError, LLMError, RecordingMissError
+from rag_notes.llm.store import Response, request_key
+from rag_notes.parse import parse_choice, parse_final_answer, parse_status
+from rag_notes.retrieval.base import Retriever
+from rag_notes.templates import Templates, Value
+from rag_notes.types import Hit, Passage, Question
+
+Event = dict[str, Any]
+Choice = TypeVar("Choice", str, bool)
+
+
+class Token(NamedTuple):
+    """A token of a response and the probability, from 0 to 1, that the model gave it."""
+
+    text: str
+    probability: float
+
+
+class Searcher:
+    """Sends the searches that are waiting at the same moment to the retriever as one batch."""
+
+    def __init__(self, retriever: Retriever) -> None:
+        self.retriever = retriever
+        self._waiting: dict[int, list[tuple[str, asyncio.Future[list[Hit]]]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def search(self, query: str, top_k: int) -> list[Hit]:
+        """The best `top_k` hits for one query, best first."""
+        future: asyncio.Future[list[Hit]] = asyncio.get_running_loop().create_future()
+        batch = self._waiting.setdefault(top_k, [])
+        batch.append((query, future))
+        if len(batch) == 1:
+            task = asyncio.create_task(self._flush(top_k))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await future
+
+    async def settled(self) -> None:
+        """Return when no search is under way and all that waited for one had its turn."""
+        while True:
+            for _ in range(10):  # turns of the loop: from the result of a search to what the method does next
+                await asyncio.sleep(0)
+            if not self._tasks:
+                return
+            await asyncio.wait(self._tasks)
+
+    async def _flush(self, top_k: int) -> None:
+        await asyncio.sleep(0)  # let the others that are ready join the batch
+        batch = self._waiting.pop(top_k)
+        try:
+            found = await asyncio.to_thread(self.retriever.search, [query for query, _ in batch], top_k)
+        except Exception as error:  # whatever a retriever raises belongs to those who asked
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), hits in zip(batch, found, strict=True):
+            if not future.done():
+                future.set_result(hits)
+
+
+class Rag:
+    """One method at work on one question: `ask`, `search`, `note`, `answer`; `trace` has every step, in order.
+
+    The order of the trace is that in which calls are issued, whatever their order of completion: calls that go out
+    together should be issued together (`asyncio.gather`), stage by stage.
+    """
+
+    def __init__(
+        self, question: Question, *, method: str, llm: LLM, searcher: Searcher, templates: Templates, repeat: int = 0
+    ) -> None:
+        self.question = question
+        self.trace: list[Event] = []
+        self.seconds = 0.0  # of model time: what the calls took when they were made, stored or not
+        self._method = method
+        self._llm = llm
+        self._searcher = searcher
+        self._templates = templates
+        self._repeat = repeat
+
+    async def search(self, query: str, top_k: int) -> list[Passage]:
+        """The `top_k` best passages for `query`, best first."""
+        event: Event = {"event": "search", "query": query, "top_k": top_k, "hits": []}
+        self.trace.append(event)
+        hits = await self._searcher.search(query, top_k)
+        event["hits"] = [
+            {"id": hit.passage.id, "title": hit.passage.title, "text": hit.passage.text, "score": round(hit.score, 6)}
+            for hit in hits
+        ]
+        return [hit.passage for hit in hits]
+
+    async def search_all(self, queries: Sequence[str], top_k: int) -> list[Passage]:
+        """The `top_k` best passages of several searches, merged by rank without duplicates."""
+        rankings = await asyncio.gather(*(self.search(query, top_k) for query in queries))
+        by_rank = [p for rank in range(top_k) for ranking in rankings for p in ranking[rank : rank + 1]]
+        return self.read_only(list({passage.id: passage for passage in by_rank}.values())[:top_k])
+
+    def read_only(self, passages: list[Passage]) -> list[Passage]:
+        """Record that of the searches just made only these passages are read; the others do not count as retrieved."""
+        kept = {passage.id for passage in passages}
+        for event in reversed(self.trace):
+            if event["event"] != "search":
+                break
+            for hit in event["hits"]:
+                if hit["id"] not in kept:
+                    hit["unread"] = True
+        return passages
+
+    async def ask(self, stage: str, **fields: Value) -> str:
+        """The LLM's response to the prompt template `stage`, filled with `fields`; surrounding space removed."""
+        return await self.ask_text(stage, self._templates.fill(stage, self.question.language, fields))
+
+    async def ask_until(self, stop: str, stage: str, **fields: Value) -> str:
+        """As `ask`, but the response ends before the string `stop`."""
+        prompt = self._templates.fill(stage, self.question.language, fields)
+        response, _ = await self._ask(stage, prompt, stop=[stop])
+        return response.text.strip()
+
+    async def ask_text(self, stage: str, prompt: str) -> str:
+        """The LLM's response to a prompt that is not a template; `stage` names it in the trace."""
+        response, _ = await self._ask(stage, prompt)
+        return response.text.strip()
+
+    async def ask_tokens(self, stage: str, **fields: Value) -> list[Token]:
+        """The LLM's response as its tokens with their probabilities, from 0 to 1; the trace has both.
+
+        Raises FatalLLMError where the endpoint gives no log-probabilities.
+        """
+        prompt = self._templates.fill(stage, self.question.language, fields)
+        response, _ = await self._ask(stage, prompt, logprobs=True)
+        if response.logprobs is None:
+            raise FatalLLMError(
+                f"{self._method} needs the log-probabilities of tokens, and the endpoint gives none for "
+                f"{self._llm.of(stage).model}; leave the method out, or name an endpoint that gives them"
+            )
+        return [Token(token, math.exp(logprob)) for token, logprob in response.logprobs]
+
+    async def _ask(
+        self, stage: str, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False
+    ) -> tuple[Response, Event]:
+        event: Event = {"event": "ask", "stage": stage, "prompt": prompt}
+        self.trace.append(event)
+        llm = self._llm.of(stage)
+        try:
+            response = await llm.ask(prompt, stop=stop, logprobs=logprobs, repeat=self._repeat)
+        except RecordingMissError as error:
+            raise RecordingMissError(f"stage {stage} of {self._method} on {self.question.id}: {error}") from None
+        except LLMError as error:
+            raise type(error)(f"stage {stage}: {error}") from None
+        self.seconds += response.seconds
+        event |= {
+            "response": response.text,
+            "finish_reason": response.finish_reason,
+            "prompt_tokens": response.prompt_tokens,
+            "completion_tokens": response.completion_tokens,
+            "key": request_key(llm.request(prompt, stop=stop, logprobs=logprobs, repeat=self._repeat)),
+        }
+        if response.logprobs is not None:
+            event["logprobs"] = [[token, round(logprob, 4)] for token, logprob in response.logprobs]
+        return response, event
+
+    async def choose(self, stage: str, choices: Sequence[str], default: str, **fields: Value) -> str:
+        """One of `choices`; what cannot be read counts as `default` and is recorded as unreadable."""
+        return await self._read(stage, lambda text: parse_choice(text, choices), fields) or default
+
+    async def judge(self, stage: str, **fields: Value) -> bool:
+        """A true/false verdict; what cannot be read counts as False and is recorded as unreadable."""
+        return await self._read(stage, parse_status, fields) or False
+
+    async def _read(
+        self, stage: str, parse: Callable[[str], Choice | None], fields: Mapping[str, Value]
+    ) -> Choice | None:
+        response, event = await self._ask(stage, self._templates.fill(stage, self.question.language, fields))
+        read = parse(response.text)
+        if read is None:  # recorded behind its own ask: others may have gone out together with it
+            place = next(number for number, other in enumerate(self.trace, 1) if other is event)
+            self.trace.insert(place, {"event": "unreadable", "stage": stage})
+        return read
+
+    async def answer(self, context: Value | None = None) -> str:
+        """The answer by the task's own prompt from `context` (passages or a note), or from the model's knowledge."""
+        if context is None:
+            return await self.ask(f"direct_{self.question.task}", question=self.question.question)
+        return await self.ask(f"answer_{self.question.task}", context=context, question=self.question.question)
+
+    @property
+    def form(self) -> str:
+        """What an answer to this question looks like, in words, for prompts that do not end in the answer alone."""
+        return self._templates.fill(f"form_{self.question.task}", self.question.language, {})
+
+    async def reason(self, stage: str, **fields: Value) -> str:
+        """The final answer of a prompt that reasons first and marks its answer; the last line where it has no marker.
+
+        A missing marker is recorded as unreadable.
+        """
+        response = await self.ask(stage, form=self.form, **fields)
+        answer = parse_final_answer(response)
+        if answer is None:
+            self.unreadable(stage)
+            return response.splitlines()[-1].strip() if response else ""
+        return answer
+
+    def decide(self, what: str, outcome: str) -> None:
+        """Record what a method decided by rule, without asking."""
+        self.trace.append({"event": "decision", "what": what, "outcome": outcome})
+
+    def note(self, text: str, *, kept: bool) -> str:
+        """Record a note as it was written and whether it became the best one; returns the note."""
+        self.trace.append({"event": "note", "text": text, "kept": kept})
+        return text
+
+    def unreadable(self, stage: str) -> None:
+        """Record that the last response of `stage` could not be read."""
+        self.trace.append({"event": "unreadable", "stage": stage})
+
+    def stop(self, reason: str) -> None:
+        """Record why a loop ended."""
+        self.trace.append({"event": "stop", "reason": reason})

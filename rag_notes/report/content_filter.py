@@ -1,0 +1,228 @@
+"""What Amber's content filter keeps and drops, read from the traces of its runs (Amber, section 5.2, Figure 2)."""
+
+import math
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from sklearn.metrics import confusion_matrix, f1_score
+
+from rag_notes.metrics.answer import tokens
+from rag_notes.metrics.stats import wilson
+from rag_notes.parse import parse_choice, parse_copied
+from rag_notes.rag import Event
+from rag_notes.records import Run, Sample
+from rag_notes.report.figures import STYLE, NotebookFigure
+from rag_notes.report.paper import paper_cells
+from rag_notes.retrieval.metrics import answer_in_passages
+from rag_notes.types import Dataset, Question
+
+_RATES = {  # of the four cells of the confusion matrix (tn, fp, fn, tp): what is counted, of how many
+    "accuracy": ((0, 3), (0, 1, 2, 3)),
+    "precision": ((3,), (1, 3)),
+    "recall (gold kept)": ((3,), (2, 3)),
+    "specificity (other dropped)": ((0,), (0, 1)),
+}
+_PAPER = {"recall (gold kept)": "useful_kept", "specificity (other dropped)": "useless_dropped"}
+
+
+def chunk_verdicts(runs: Sequence[Run], datasets: Sequence[Dataset]) -> pd.DataFrame:
+    """Return a row for each passage that the chunk filter saw in the first iteration, whose query is the question.
+
+    Columns: dataset, method, question_id, type, passage_id, `gold` (whether it is a gold passage), `useful` (the
+    filter's verdict) and `unreadable` (then it counts as useless). Answers that failed and questions without known
+    gold passages have no rows; see `filter_coverage`.
+    """
+    rows = []
+    for run, sample, question in _judged(runs, datasets):
+        first = _first_iteration(sample)
+        verdicts = _responses(first, "amber_chunk_filter")
+        for hit, verdict in zip(first[0]["hits"], verdicts, strict=True) if verdicts else ():
+            read = parse_choice(verdict, ("useful", "useless"))
+            key = {"dataset": run.dataset, "method": sample["method"], "question_id": question.id}
+            rows.append(
+                key
+                | {"type": question.type, "passage_id": hit["id"], "gold": hit["id"] in question.gold_ids}
+                | {"useful": read == "useful", "unreadable": read is None}
+            )
+    return pd.DataFrame(rows, columns=_VERDICT).astype(dict.fromkeys(("gold", "useful", "unreadable"), bool))
+
+
+def filter_coverage(runs: Sequence[Run], datasets: Sequence[Dataset]) -> pd.DataFrame:
+    """Return a row for each data set: its questions, those without known gold passages, and those that failed."""
+    rows = []
+    for run in runs:
+        gold = {question.id for question in _dataset(run, datasets).questions if question.gold_ids}
+        judged = [sample for sample in run.samples if sample["question_id"] in gold]
+        failed = sum(sample["error"] is not None for sample in judged)
+        unknown = len(run.samples) - len(judged)
+        rows.append([run.dataset, len(run.samples), unknown, failed, len(judged) - failed])
+    return pd.DataFrame(rows, columns=["dataset", "answers", "no_gold", "failed", "judged"])
+
+
+def filter_rates(
+    verdicts: pd.DataFrame, *, by: str = "dataset", confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> pd.DataFrame:
+    """Return how well the chunk filter's verdict tells the gold passages, a row for each value of `by` and rate.
+
+    Columns: `by`, rate, value, low, high, interval, `count` (what the rate counts), `of`, and `paper`: what the text
+    of the paper gives for its fine-tuned filter, at least, on its own labels. Rates lie between 0 and 1; intervals are
+    Wilson's, which takes the passages of a question for independent; that of F1 is the percentile bootstrap over
+    questions. Rates of nothing are NaN.
+    """
+    cells = paper_cells()
+    cells = cells[(cells["paper"] == "amber") & (cells["table"] == "text")]
+    paper = dict(zip(cells["metric"], cells["value"] / 100, strict=True))
+    rows: list[dict[str, Any]] = []
+    for value, group in verdicts.groupby(by, sort=False):
+        counts = confusion(group).ravel()
+        for rate, (counted, among) in _RATES.items():
+            k, n = int(counts[list(counted)].sum()), int(counts[list(among)].sum())
+            row = {
+                by: value,
+                "rate": rate,
+                "count": k,
+                "of": n,
+                "paper": paper[_PAPER[rate]] if rate in _PAPER else math.nan,
+            }
+            if n:
+                low, high, interval = wilson(k, n, confidence)
+                row |= {"value": k / n, "low": low, "high": high, "interval": interval}
+            rows.append(row)
+        low, high = _f1_interval(group, confidence, resamples, seed)
+        score = float(f1_score(group["gold"], group["useful"], zero_division=np.nan))
+        bounds = {"low": low, "high": high, "interval": "percentile"}
+        rows.append({by: value, "rate": "F1", "value": score, "paper": math.nan} | bounds)
+    return pd.DataFrame(rows, columns=[by, "rate", "value", "low", "high", "interval", "count", "of", "paper"]).astype(
+        {"count": "Int64", "of": "Int64"}
+    )
+
+
+def confusion(verdicts: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the confusion matrix: rows other and gold passages, columns dropped and kept."""
+    if verdicts.empty:
+        return np.zeros((2, 2), dtype=np.int64)
+    matrix: np.ndarray[Any, np.dtype[np.int64]] = confusion_matrix(
+        verdicts["gold"], verdicts["useful"], labels=[False, True]
+    )
+    return matrix
+
+
+def sentence_filter(runs: Sequence[Run], datasets: Sequence[Dataset], *, confidence: float = 0.95) -> pd.DataFrame:
+    """Return what the sentence filter did to the passages that it saw in the first iteration, by data set.
+
+    Columns: dataset, `what`, value, low, high (Wilson's; NaN for words, which are no independent trials), count, of.
+    `passages cut`: those of which a sentence was copied; the others stay whole, since the response could not be read.
+    `words kept`: of all passages, and of those cut. `answers kept`: of the passages with a gold answer in their text,
+    those that still have it.
+    """
+    counts: dict[tuple[str, str], list[int]] = {}
+    for run, sample, question in _judged(runs, datasets):
+        for text, response in _filtered(sample):
+            copied = parse_copied(text, response, question.language)
+            kept = "\n".join(copied) if copied else text
+            _add(counts, run.dataset, "passages cut", bool(copied), 1)
+            words = len(tokens(kept, question.language)), len(tokens(text, question.language))
+            _add(counts, run.dataset, "words kept", *words)
+            if copied:
+                _add(counts, run.dataset, "words kept of those cut", *words)
+            if answer_in_passages([text], question.answers, question.language):
+                survived = answer_in_passages([kept], question.answers, question.language)
+                _add(counts, run.dataset, "answers kept", bool(survived), 1)
+    rows = []
+    for (dataset, what), (k, n) in counts.items():
+        low, high = (math.nan, math.nan) if what.startswith("words") else wilson(k, n, confidence)[:2]
+        rows.append([dataset, what, k / n, low, high, k, n])
+    return pd.DataFrame(rows, columns=["dataset", "what", "value", "low", "high", "count", "of"])
+
+
+def confusion_figure(verdicts: pd.DataFrame) -> NotebookFigure:
+    """Draw the confusion matrix of each data set: counts, and the share of their row, which is also the shade."""
+    datasets = list(dict.fromkeys(verdicts["dataset"])) or ["(no answers)"]
+    with mpl.rc_context(STYLE):
+        figure = NotebookFigure(
+            figsize=(0.9 + 2.5 * len(datasets), 2.6), layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06)
+        )
+        for axes, dataset in zip(figure.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
+            matrix = confusion(verdicts[verdicts["dataset"] == dataset])
+            totals = matrix.sum(axis=1, keepdims=True)
+            shares = np.divide(matrix, totals, out=np.zeros(matrix.shape), where=totals > 0)
+            image = axes.imshow(shares, cmap="cividis", vmin=0, vmax=1)  # reads the same to the colour-blind
+            for (row, column), share in np.ndenumerate(shares):
+                text = f"{matrix[row, column]}\n{100 * share:.0f} %" if totals[row, 0] else "0\n–"
+                axes.text(column, row, text, ha="center", va="center", color="white" if share < 0.55 else "black")
+            axes.set_xticks([0, 1], ["dropped", "kept"])
+            axes.set_yticks([0, 1], [f"other\n(n = {totals[0, 0]})", f"gold\n(n = {totals[1, 0]})"])
+            axes.tick_params(length=0)
+            axes.set_xlabel("verdict of the filter")
+            axes.set_ylabel("passage")
+            axes.set_title(str(dataset), loc="left", fontweight="bold")
+        figure.colorbar(image, ax=figure.axes, label="share of the row", shrink=0.8)
+    return figure
+
+
+_VERDICT = ["dataset", "method", "question_id", "type", "passage_id", "gold", "useful", "unreadable"]
+
+
+def _dataset(run: Run, datasets: Sequence[Dataset]) -> Dataset:
+    (dataset,) = [dataset for dataset in datasets if dataset.name == run.dataset]
+    return dataset
+
+
+def _judged(runs: Sequence[Run], datasets: Sequence[Dataset]) -> list[tuple[Run, Sample, Question]]:
+    """The samples without error of questions with known gold passages."""
+    found = []
+    for run in runs:
+        questions = {question.id: question for question in _dataset(run, datasets).questions if question.gold_ids}
+        found += [
+            (run, sample, questions[sample["question_id"]])
+            for sample in run.samples
+            if sample["error"] is None and sample["question_id"] in questions
+        ]
+    return found
+
+
+def _first_iteration(sample: Sample) -> list[Event]:
+    search, *rest = sample["trace"]
+    return [search, *takewhile(lambda event: event["event"] != "search", rest)]
+
+
+def _responses(events: Sequence[Event], stage: str) -> list[str]:
+    return [event["response"] for event in events if event["event"] == "ask" and event["stage"] == stage]
+
+
+def _filtered(sample: Sample) -> list[tuple[str, str]]:
+    """The text of each passage that the sentence filter saw in the first iteration, and its response."""
+    first = _first_iteration(sample)
+    verdicts = _responses(first, "amber_chunk_filter")
+    hits = first[0]["hits"]
+    if verdicts:
+        read = [parse_choice(verdict, ("useful", "useless")) for verdict in verdicts]
+        hits = [hit for hit, verdict in zip(hits, read, strict=True) if verdict == "useful"]
+    responses = _responses(first, "amber_sentence_filter")
+    return [(hit["text"], response) for hit, response in zip(hits, responses, strict=bool(responses))]
+
+
+def _add(counts: dict[tuple[str, str], list[int]], dataset: str, what: str, k: int, n: int) -> None:
+    cell = counts.setdefault((dataset, what), [0, 0])
+    cell[0] += k
+    cell[1] += n
+
+
+def _f1_interval(verdicts: pd.DataFrame, confidence: float, resamples: int, seed: int) -> tuple[float, float]:
+    """Percentile bootstrap of F1 over questions, whose passages belong together."""
+    counts = np.array(
+        [
+            [(group["gold"] & group["useful"]).sum(), group["gold"].sum() + group["useful"].sum()]
+            for _, group in verdicts.groupby(["dataset", "method", "question_id"], sort=False)
+        ]
+    )
+    drawn = np.random.default_rng(seed).integers(len(counts), size=(resamples, len(counts)))
+    hits, total = counts[drawn].sum(axis=1).T
+    scores = 2 * hits[total > 0] / total[total > 0] if total.any() else np.array([math.nan])
+    low, high = np.quantile(scores, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)

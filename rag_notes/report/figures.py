@@ -1,0 +1,232 @@
+"""Figures of results, drawn from tables alone, in one style that also reads in grey print."""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, write_csv
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""The colours of Okabe and Ito, told apart by the colour-blind; yellow is left out, too light on white."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""A marker for each colour, told apart without it."""
+
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=PALETTE, marker=MARKERS),
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 5,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "pdf.fonttype": 42,  # letters stay letters: searchable, and accepted by publishers
+}
+"""Settings of matplotlib for every figure; use as `matplotlib.rc_context(STYLE)`."""
+
+_DPI = 200
+_LABELS_WIDTH = 1.3  # inches, for the methods' names
+_PANEL_WIDTHS = {1: 3.6, 2: 2.3, 3: 1.85}  # inches, by the number of panels side by side
+_ROW, _ROW_WITH_PAPER = 0.18, 0.26  # inches for a method
+_GREY = "#595959"
+_OUTCOMES = {  # of the test against the baseline: colour, marker, what the legend says
+    "better": (PALETTE[0], "^", "significantly better"),
+    "worse": (PALETTE[1], "v", "significantly worse"),
+    "open": (_GREY, "o", "no significant difference"),
+    "baseline": ("black", "s", "baseline"),
+}
+_HOLLOW: dict[str, Any] = {
+    "linestyle": "none",
+    "markersize": 5.5,
+    "markerfacecolor": "none",
+    "markeredgecolor": _GREY,
+    "markeredgewidth": 0.8,
+}
+_PAPER_MARKERS = ("o", "s", "D", "<", ">", "p", "*", "h", "P", "X", "d", "^")  # one for each model of the four papers
+
+
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as an image, without pyplot or a backend chosen for the whole process."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, float]]:
+        return _bytes_of(self, "png"), {"width": 96 * self.get_figwidth()}
+
+
+def main_figure(
+    results: pd.DataFrame, *, paper: pd.DataFrame | None = None, metrics: Sequence[str] = ANSWER_METRICS
+) -> NotebookFigure:
+    """Draw every method's mean with its interval: a row of panels a data set, a panel for each of its metrics, in %.
+
+    `results` is what `rag_notes.report.results` gave. The vertical line is the baseline; colour and marker say how the
+    test against it came out. `paper` is what `beside_paper` gave: the papers' values are hollow marks, a shape for each
+    of their models. Raises ValueError where `results` has none of `metrics`.
+    """
+    panels = {
+        dataset: [metric for metric in metrics if metric in set(rows["metric"])]
+        for dataset, rows in results.groupby("dataset", sort=False)
+    }
+    panels = {dataset: shown for dataset, shown in panels.items() if shown}
+    if not panels:
+        raise ValueError(f"nothing to draw: the results have none of the metrics {list(metrics)}")
+    shown = results[results["metric"].isin(metrics)]
+    theirs = pd.DataFrame(columns=["paper", "model", "dataset", "metric"]) if paper is None else paper
+    theirs = theirs[theirs["metric"].isin(metrics)]
+    models = list(dict.fromkeys(zip(theirs["paper"], theirs["model"], strict=True)))
+    markers = dict(zip(models, _PAPER_MARKERS * math.ceil(len(models) / len(_PAPER_MARKERS)), strict=False))
+
+    methods = {
+        str(dataset): list(dict.fromkeys(shown.loc[shown["dataset"] == dataset, "method"])) for dataset in panels
+    }
+    columns = max(len(of_dataset) for of_dataset in panels.values())
+    row = _ROW_WITH_PAPER if models else _ROW
+    heights = [0.68 + row * len(methods[str(dataset)]) for dataset in panels]
+    width = _LABELS_WIDTH + columns * _PANEL_WIDTHS.get(columns, 1.45)
+    with mpl.rc_context(STYLE):
+        handles = _legend_handles(shown, markers)
+        legend_columns = max(1, int(width / (2.9 if models else 1.7)))  # inches that the longest label needs
+        legend_height = 0.18 * (2 + math.ceil(len(handles) / legend_columns))
+        figure = NotebookFigure(
+            figsize=(width, sum(heights) + legend_height),
+            layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.05),
+        )
+        grid = figure.add_gridspec(len(panels), columns, height_ratios=heights)
+        for i, (dataset, of_dataset) in enumerate(panels.items()):
+            for j, metric in enumerate(of_dataset):
+                axes = figure.add_subplot(grid[i, j])
+                cells = shown[(shown["dataset"] == dataset) & (shown["metric"] == metric)]
+                marks = theirs[(theirs["dataset"] == dataset) & (theirs["metric"] == metric)]
+                _panel(axes, cells, methods[str(dataset)], marks, markers)
+                axes.set_xlabel(_metric_label(metric, cells))
+                if j == 0:
+                    axes.set_title(str(dataset), loc="left", fontweight="bold")
+                else:
+                    axes.tick_params(labelleft=False)
+        figure.legend(
+            handles=handles,
+            title=_legend_title(shown),
+            title_fontsize=8,
+            loc="outside lower center",
+            ncols=legend_columns,
+            handlelength=1.8,
+        )
+    return figure
+
+
+def save_figure(figure: Figure, data: pd.DataFrame, folder: str | Path, name: str) -> list[Path]:
+    """Write `name`.png, `name`.pdf and, as `name`.csv, the data behind the figure; returns the three paths.
+
+    The same figure and data give the same bytes: the files hold no date and no program's name.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for kind in ("png", "pdf"):
+        path = folder / f"{name}.{kind}"
+        path.write_bytes(_bytes_of(figure, kind))
+        paths.append(path)
+    return [*paths, write_csv(data, folder / f"{name}.csv")]
+
+
+def _bytes_of(figure: Figure, kind: str) -> bytes:
+    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Creator": None, "Producer": None}}
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        if figure.get_layout_engine() is not None:
+            # A second layout differs a little from the first: what was shown before would change the file.
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+        figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata[kind])
+    return buffer.getvalue()
+
+
+def _panel(
+    axes: Axes,
+    cells: pd.DataFrame,
+    methods: Sequence[str],
+    marks: pd.DataFrame,
+    markers: Mapping[tuple[str, str], str],
+) -> None:
+    places = {method: float(place) for place, method in enumerate(methods)}
+    axes.set_yticks(range(len(methods)), [_spaced(method) for method in methods])
+    axes.set_ylim(len(methods) - 0.5, -0.5)  # the first method on top
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=True)
+    axes.grid(visible=not markers, axis="y")
+    if markers:  # bands hold together what stands on two lines
+        for band in range(0, len(methods), 2):
+            axes.axhspan(band - 0.5, band + 0.5, color="#f3f3f3", linewidth=0, zorder=0)
+    apart = 0.2 if len(markers) else 0.0  # ours above the line, the papers' below it: neither hides the other
+    for row in marks.to_dict("records"):
+        marker = markers[row["paper"], row["model"]]
+        axes.plot(row["theirs"], places[row["method"]] + apart, marker=marker, **_HOLLOW)
+    for row in cells.to_dict("records"):
+        colour, marker, _ = _OUTCOMES[_outcome(row)]
+        place = places[row["method"]] - apart
+        axes.plot([100 * row["low"], 100 * row["high"]], [place, place], color=colour, marker="none")
+        axes.plot(100 * row["mean"], place, color=colour, marker=marker, linestyle="none", zorder=3)
+        if row["method"] == row["baseline"]:
+            axes.axvline(100 * row["mean"], color="#9a9a9a", linewidth=0.9, zorder=0.9, marker="none")
+    axes.margins(x=0.08)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
+
+
+def _outcome(row: Mapping[Any, Any]) -> str:
+    if row["method"] == row["baseline"]:
+        return "baseline"
+    if not row["significant"]:
+        return "open"
+    return "better" if row["difference"] > 0 else "worse"
+
+
+def _metric_label(metric: str, cells: pd.DataFrame) -> str:
+    least, most = cells["n"].min(), cells["n"].max()
+    n = str(most) if least == most else f"{least} to {most}"
+    return f"{METRIC_LABELS.get(metric, metric)} (%)\nn = {n}"
+
+
+def _legend_title(shown: pd.DataFrame) -> str:
+    confidence, baseline = shown["confidence"].iloc[0], shown["baseline"].iloc[0]
+    test = f"; test against {_spaced(baseline)}, p < {1 - confidence:.2g} after Holm" if baseline else ""
+    return f"Mean with {100 * confidence:g} % interval{test}"
+
+
+def _legend_handles(shown: pd.DataFrame, markers: Mapping[tuple[str, str], str]) -> list[Line2D]:
+    present = {_outcome(row) for row in shown.to_dict("records")}
+    compared = bool(shown["baseline"].iloc[0])
+    handles = [
+        Line2D([], [], color=colour, marker=marker, label=label if compared else "mean")
+        for outcome, (colour, marker, label) in _OUTCOMES.items()
+        if outcome in present
+    ]
+    handles += [
+        Line2D([], [], marker=marker, label=f"{model} ({paper} paper)", **_HOLLOW)
+        for (paper, model), marker in markers.items()
+    ]
+    return handles
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")

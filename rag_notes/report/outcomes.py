@@ -1,0 +1,81 @@
+"""What became of a question in one word, by which reports filter and comparisons group."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from rag_notes.records import Sample
+
+Outcome = Literal["right", "wrong", "unreadable", "error", "unmarked"]
+
+OUTCOMES: Mapping[Outcome, str] = {
+    "right": "✓",
+    "wrong": "✗",
+    "unreadable": "?",
+    "error": "⚠",
+    "unmarked": "·",
+}
+"""The outcomes in their order, each with its sign."""
+
+FLAGS: Mapping[str, str] = {
+    "unreadable": "a step could not be read",
+    "truncated": "a response was cut",
+    "empty_responses": "a response was empty",
+}
+"""What may have gone wrong on the way, by the name of its count, as a reader is told."""
+
+_RIGHT: Mapping[str, str] = {  # the metric that decides, in order of precedence: what 1 means
+    "reject": "an unanswerable question is declined",
+    "yes_no_acc": "the yes or no read from the answer is the gold one",
+    "str_hit": "a long answer contains a short answer of every reading of the question",
+    "acc": "the normalised answer contains a gold answer",
+}
+
+
+def outcome(sample: Sample) -> Outcome:
+    """Tell whether the answer of a sample is right.
+
+    The metric of the question's task decides: `reject`, `yes_no_acc`, `str_hit` or `acc`, whichever the sample has
+    first, and right is 1. An answer that is not right is unreadable rather than wrong where it is blank, says neither
+    yes nor no, or was to be read from a response that could not be read. `error` is a question that failed, `unmarked`
+    one without any of these metrics.
+    """
+    if sample["error"] is not None:
+        return "error"
+    deciding = _deciding(sample)
+    if deciding is None:
+        return "unmarked"
+    if sample["metrics"][deciding] == 1:
+        return "right"
+    return "unreadable" if _unread(sample) else "wrong"
+
+
+def flags(sample: Sample) -> list[str]:
+    """Return which of `FLAGS` hold for a sample, whatever its outcome."""
+    return [name for name in FLAGS if sample["counts"].get(name)]
+
+
+def meanings(samples: Iterable[Sample]) -> dict[Outcome, str]:
+    """Return what each outcome means for the tasks of these samples, to be printed beside them."""
+    deciding = {_deciding(sample) for sample in samples if sample["error"] is None}
+    right = [f"{meaning} ({metric} = 1)" for metric, meaning in _RIGHT.items() if metric in deciding]
+    found: dict[Outcome, str] = {
+        "right": "; ".join(right) or "no answer was marked",
+        "wrong": "everything else that was marked",
+        "unreadable": "not right, and blank, neither yes nor no, or without the marker that the answer is read by",
+        "error": "the question failed; it has no answer",
+    }
+    if None in deciding:
+        found["unmarked"] = "the task has none of these metrics"
+    return found
+
+
+def _deciding(sample: Sample) -> str | None:
+    return next((metric for metric in _RIGHT if metric in sample["metrics"]), None)
+
+
+def _unread(sample: Sample) -> bool:
+    """Whether the answer itself is what could not be read; an unreadable judgement on the way is a flag."""
+    if sample["metrics"].get("empty") or sample["metrics"].get("yes_no_unread"):
+        return True
+    last = sample["trace"][-1] if sample["trace"] else {}
+    return bool(last.get("event") == "unreadable")

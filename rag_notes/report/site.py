@@ -1,0 +1,292 @@
+"""A report of runs as a folder of pages that a browser opens from disk, without a server, a network or a build.
+
+A page for each question holds its traces, so that pages stay small, work without scripts and can be linked, printed and
+shared one by one. The index lists every answer as HTML; its script only hides and sorts. What the search in the traces
+needs is a script too (`text.js`, loaded on the first such search), as a page from disk may load scripts but no data.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+
+from rag_notes.llm.store import canonical_json
+from rag_notes.records import Key, RecordError, Run, Sample, sample_key, write_atomically
+from rag_notes.report.figures import main_figure, save_figure
+from rag_notes.report.outcomes import meanings, outcome
+from rag_notes.report.page import TEMPLATES, places, render, sound, style, title_of
+from rag_notes.report.tables import METRIC_LABELS, diagnostics, results, results_table
+
+_OURS = ("runs", "style.css", "script.js", "index.html", "report.json")  # in this order: the last one says it is whole
+_NOT_SEARCHED = ("event", "key", "prompt", "finish_reason")  # prompts repeat the passages and notes
+
+
+def write_report(runs: Mapping[str, Run], out: str | Path, *, baseline: str | None = None) -> Path:
+    """Write a report of runs by name into the folder `out` and return its index.html; the same runs, the same bytes.
+
+    It has for each run the results with intervals, the outcomes, a figure, what it took and its settings, and for every
+    question a page with the traces of all methods. Differences are taken to `baseline` (default: vanilla where a run
+    has it, otherwise none). An earlier report in `out` is replaced, other files beside it stay. Raises RecordError
+    where `out` holds anything but a report or a run has no samples, ValueError where a run lacks the baseline.
+    """
+    out = Path(out)
+    if not runs:
+        raise ValueError("a report needs at least one run")
+    for name, run in runs.items():
+        if not run.samples:
+            raise RecordError(f"{name}: the run has no samples yet; finish it with `rag-notes run`")
+    _check_ours(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        part.mkdir()
+        run_places = places(runs)
+        views = [
+            _write_run(run, name, part / "runs" / run_places[name], title_of(runs.values()), baseline)
+            for name, run in runs.items()
+        ]
+        means = meanings(sample for run in runs.values() for sample in run.samples)
+        index = render(
+            "index.html",
+            title=title_of(runs.values()),
+            runs=views,
+            methods=list(dict.fromkeys(method for run in runs.values() for method in run.methods)),
+            means=means,
+        )
+        manifest = {"runs": [{"name": name, "place": run_places[name], "sha256": _digest(runs[name])} for name in runs]}
+        write_atomically(part / "style.css", style())
+        write_atomically(part / "script.js", (TEMPLATES / "report.js").read_text(encoding="utf-8"))
+        write_atomically(part / "index.html", index)
+        write_atomically(part / "report.json", json.dumps(manifest, indent=1) + "\n")
+        _install(part, out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return out / "index.html"
+
+
+def trace_links(folder: str | Path, name: str, run: Run) -> dict[Key, str]:
+    """Where the report in `folder` has the traces of a run that it knows by this name: paths within it, by sample.
+
+    Raises RecordError where the folder has no report, or not one of this run as it is now.
+    """
+    path = Path(folder) / "report.json"
+    remedy = f"make one of it with `rag-notes report RUN... --out {folder}`"
+    try:
+        known = {entry["name"]: entry for entry in json.loads(path.read_text(encoding="utf-8"))["runs"]}
+    except FileNotFoundError:
+        raise RecordError(f"{folder}: no report here; {remedy}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path}: not the list of a report's runs ({error!r}); {remedy}") from None
+    if name not in known:
+        raise RecordError(f"{folder}: a report of {', '.join(known)}, not of {name}; {remedy}")
+    if known[name]["sha256"] != _digest(run):
+        raise RecordError(f"{folder}: its report of {name} is of another state of that run; {remedy}")
+    pages, anchors = question_pages(run), places(run.methods)
+    return {
+        (sample["method"], sample["question_id"]): quote(
+            f"runs/{known[name]['place']}/{pages[sample['question_id']]}.html"
+        )
+        + f"#{anchors[sample['method']]}"
+        for sample in run.samples
+    }
+
+
+def question_pages(run: Run) -> dict[str, str]:
+    """The names of the pages of a run's questions, by question id, without their ending."""
+    return places(dict.fromkeys(sample["question_id"] for sample in run.samples), digits=4)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionView:
+    """A question of a run with its samples, in the order of the run's methods, and the name of its page."""
+
+    id: str
+    page: str
+    samples: list[Sample]
+
+    @property
+    def first(self) -> Sample:
+        """Any of the samples: what they say of the question is the same."""
+        return self.samples[0]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What the index shows of a run."""
+
+    name: str
+    place: str
+    run: Run
+    questions: list[QuestionView]
+    anchors: dict[str, str]  # of the methods, on the page of a question
+    outcomes: list[dict[str, Any]]
+    results: dict[str, Any]
+    figure: dict[str, Any] | None
+    took: pd.DataFrame
+    provenance: dict[str, str]
+    info: str
+
+    def seconds(self, sample: Sample) -> float | None:
+        """Seconds of model time of a sample; None where the run does not say."""
+        found = self.run.info.get("seconds", {}).get(sample["method"], {}).get(sample["question_id"])
+        return None if found is None else float(found)
+
+
+def _write_run(run: Run, name: str, folder: Path, title: str, baseline: str | None) -> RunView:
+    folder.mkdir(parents=True)
+    if baseline is None and "vanilla" in run.methods:
+        baseline = "vanilla"
+    table = results([run], baseline=baseline)
+    view = RunView(
+        name=name,
+        place=folder.name,
+        run=run,
+        questions=_questions(run),
+        anchors=places(run.methods),
+        outcomes=_outcome_rows(run),
+        results=_results_view(table),
+        figure=_write_figure(table, folder),
+        took=diagnostics([run]).drop(columns="dataset"),
+        provenance=_provenance(run),
+        info=json.dumps({k: v for k, v in run.info.items() if k != "seconds"}, indent=1, ensure_ascii=False),
+    )
+    neighbours = [None, *view.questions, None]
+    for i, question in enumerate(view.questions):
+        page = render(
+            "question.html", title=title, view=view, q=question, before=neighbours[i], after=neighbours[i + 2]
+        )
+        write_atomically(folder / f"{question.page}.html", page)
+    write_atomically(folder / "text.js", _text_script(view))
+    return view
+
+
+def _questions(run: Run) -> list[QuestionView]:
+    order = {method: i for i, method in enumerate(run.methods)}
+    by_question: dict[str, list[Sample]] = {}
+    for sample in run.samples:
+        by_question.setdefault(sample["question_id"], []).append(sample)
+    pages = question_pages(run)
+    return [
+        QuestionView(question_id, pages[question_id], sorted(samples, key=lambda sample: order[sample["method"]]))
+        for question_id, samples in by_question.items()
+    ]
+
+
+def _outcome_rows(run: Run) -> list[dict[str, Any]]:
+    rows = []
+    for method in run.methods:
+        found = [outcome(sample) for sample in run.samples if sample["method"] == method]
+        rows.append({"method": method, "n": len(found), "counts": Counter(found)})
+    return rows
+
+
+def _results_view(table: pd.DataFrame) -> dict[str, Any]:
+    """The results as the notebook's table prints them: a column a metric, in each cell the mean and the rest of it."""
+    shown = results_table(table)
+    wide: pd.DataFrame = shown.data  # type: ignore[attr-defined] # pandas-stubs leave it out
+    columns = []
+    for metric in dict.fromkeys(table["metric"]):
+        numbers = table.loc[table["metric"] == metric, "n"]
+        least, most = numbers.min(), numbers.max()
+        columns.append((METRIC_LABELS.get(metric, metric), f"{most}" if least == most else f"{least} to {most}"))
+    rows = {method: [cell.partition(" ")[::2] for cell in cells] for method, *cells in wide.itertuples()}
+    return {"columns": columns, "rows": rows, "caption": shown.caption}  # type: ignore[attr-defined] # as above
+
+
+def _write_figure(table: pd.DataFrame, folder: Path) -> dict[str, Any] | None:
+    try:
+        figure = main_figure(table)
+    except ValueError:  # no answer metric: nothing to draw, which the page says
+        return None
+    save_figure(figure, table, folder, "results")
+    return {"width": round(96 * figure.get_figwidth()), "height": round(96 * figure.get_figheight())}
+
+
+def _provenance(run: Run) -> dict[str, str]:
+    """What determined the run, a line each; the whole of run.json is shown below it."""
+    info, settings = run.info, run.info["settings"]
+    git, samples = info.get("git", {}), info.get("samples", {})
+    dirty = ", with changes not committed" if git.get("dirty") else ""
+    found = {
+        "status": str(info.get("status", "unknown")),
+        "data set": f"{info['dataset'].get('questions', '?')} questions of {run.dataset}, "
+        f"sha256 {str(info['dataset'].get('sha256', 'unknown'))[:12]}",
+        "answers": f"{samples.get('done', len(run.samples))} of {samples.get('of', '?')}, "
+        f"{sum(sample['error'] is not None for sample in run.samples)} failed",
+        "model": _pairs(settings.get("llm", {})),
+        "endpoint": str(info.get("endpoint", "unknown")),
+        "retriever": _pairs(settings.get("retriever", {})),
+        "code": f"{git['commit'][:12]}{dirty}" if git else "unknown",
+        "versions": _pairs(info.get("versions", {})),
+        "options given": " ".join(info.get("given", [])) or "none",
+    }
+    if info.get("half_written"):
+        found["left out"] = "a half-written last line of samples.jsonl"
+    return found
+
+
+def _pairs(settings: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for key, value in settings.items()
+    )
+
+
+def _text_script(view: RunView) -> str:
+    """A script that hands over the texts of a run's traces, each once, and for each answer which of them it has."""
+    numbers: dict[str, int] = {}
+    rows = [
+        sorted({numbers.setdefault(text, len(numbers)) for text in _texts(sample["trace"])})
+        for question in view.questions
+        for sample in question.samples
+    ]
+    # Only ASCII and no "<": what a script or a page would take for something else is escaped.
+    data = json.dumps([view.place, list(numbers), rows], separators=(",", ":")).replace("<", "\\u003c")
+    return f"ragNotesText(...{data});\n"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All text of a trace but that of prompts."""
+    if isinstance(value, str):
+        if value.strip():
+            yield sound(value)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if name not in _NOT_SEARCHED:
+                yield from _texts(item)
+
+
+def _digest(run: Run) -> str:
+    """A hash of the samples, in whatever order."""
+    digest = hashlib.sha256()
+    for sample in sorted(run.samples, key=sample_key):
+        digest.update(canonical_json(sample).encode("utf-8", "backslashreplace"))
+    return digest.hexdigest()
+
+
+def _check_ours(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise RecordError(f"{out}: is a file; a report is a folder, name another one")
+    if out.is_dir() and any(out.iterdir()) and not (out / "report.json").is_file():
+        raise RecordError(f"{out}: holds something else than a report; name another folder")
+
+
+def _install(part: Path, out: Path) -> None:
+    """Put what was written to `part` in the place of an earlier report; what else lies in `out` stays there."""
+    out.mkdir(exist_ok=True)
+    for name in _OURS:
+        new, old = part / name, out / name
+        if old.is_dir():
+            old.rename(part / f"old {name}")
+        new.replace(old)

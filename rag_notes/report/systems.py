@@ -1,0 +1,149 @@
+"""Which method of which run is the system that a paper's claim speaks of."""
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import yaml
+
+from rag_notes.config import CONF, choices
+from rag_notes.evaluate import describe_method
+from rag_notes.records import Run
+
+WITHOUT: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {
+    ("deepnote", "adaptive_retrieval"): ("deepnote", {"max_step": 0}),
+    ("deepnote", "adaptive_retrieval+init_note"): ("vanilla", {}),  # Table 2 has the numbers of vanilla RAG there
+    ("adaptive_note", "amr"): ("adaptive_note", {"reviewer": False}),
+    ("adaptive_note", "iic+amr"): ("vanilla", {}),  # as above
+    ("amber", "cf"): ("amber", {"chunk_filter": False}),
+    ("amber", "sf"): ("amber", {"sentence_filter": False}),
+    ("amber", "cf+sf"): ("amber", {"chunk_filter": False, "sentence_filter": False}),
+    ("amber", "am"): ("amber", {"agents": False}),
+}
+"""What the papers' ablations leave out (method, `without`), as a method of ours and its settings."""
+
+_RETRIEVAL = ("retriever", "noise")  # of `setting`: what belongs to the run, not to the method
+_MEASURED = "questions"  # of `setting`: how many the paper asked; a run's own number stands beside its result
+_BM25 = ("bm25", "elasticsearch")  # the retrievers that rank by BM25
+
+
+class NotRunError(LookupError):
+    """No run has what a claim speaks of; the message says what is lacking."""
+
+
+class System(NamedTuple):
+    """A method by its function, with all its settings; those that the claim changed, of it and of the retriever."""
+
+    function: str
+    settings: dict[str, Any]
+    changed: dict[str, Any]
+    retrieval: dict[str, Any]
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A method of a run, by the name that it has there; `folder` is the run's."""
+
+    folder: str
+    run: Run
+    method: str
+
+
+@cache
+def system_of(method: str, setting: str) -> System:
+    """Return the system that a claim means by `method` and `setting` (`data/paper/README.md`).
+
+    What the setting does not name is as in `conf/method`. Raises NotRunError where this project has no such method or
+    setting.
+    """
+    named = settings_of(setting)
+    retrieval = {name: named.pop(name) for name in _RETRIEVAL if name in named}
+    named.pop(_MEASURED, None)
+    ours = method
+    if "without" in named:
+        without = named.pop("without")
+        if (method, without) not in WITHOUT:
+            raise NotRunError(f"{method} has no setting that leaves out {without}")
+        ours, switched = WITHOUT[method, without]
+        named |= switched
+    if ours not in choices("method"):
+        raise NotRunError(f"there is no method {ours}")
+    conf = yaml.safe_load((CONF / "method" / f"{ours}.yaml").read_text(encoding="utf-8"))
+    module, _, name = conf.pop("_target_").rpartition(".")
+    function = getattr(importlib.import_module(module), name)
+    if unknown := set(named) - set(inspect.signature(function).parameters):
+        raise NotRunError(f"{ours} has no setting {', '.join(sorted(unknown))}")
+    described = describe_method(partial(function, **(conf | named)))
+    label = " ".join([ours, *(f"{name}={value}" for name, value in (named | retrieval).items())])
+    return System(described["function"], described["settings"], named, retrieval, label)
+
+
+def settings_of(setting: str) -> dict[str, Any]:
+    """The `name=value` pairs of a claim's setting; numbers as such."""
+    pairs = (pair.partition("=") for pair in setting.split(";") if pair)
+    return {name: int(value) if value.isdigit() else value for name, _, value in pairs}
+
+
+def unmeasured(setting: str) -> str:
+    """The setting without how many questions the paper asked."""
+    return ";".join(pair for pair in setting.split(";") if not pair.startswith(f"{_MEASURED}="))
+
+
+def find_cells(runs: Mapping[str, Run], dataset: str, system: System) -> list[Cell]:
+    """Return the methods of the runs of a data set that are this system, by the order of the runs.
+
+    A setting that a run does not record, because it is newer than the run, was as it is by default. Raises NotRunError
+    where there are none.
+    """
+    known = dataset in choices("dataset")
+    if "noise" in system.retrieval:  # rag_notes.robustness calls its data sets so
+        dataset = f"{dataset}-noise{system.retrieval['noise']}"
+    here = {folder: run for folder, run in runs.items() if run.dataset == dataset}
+    if not here:
+        raise NotRunError(f"no run of {dataset}" if known else "the claim is of no single data set")
+    cells = [
+        Cell(folder, run, name)
+        for folder, run in here.items()
+        for name, method in run.info["settings"]["methods"].items()
+        if _is(system, method) and _retrieves(system, run.info["settings"].get("retriever", {}))
+    ]
+    if not cells:
+        raise NotRunError(f"no run of {dataset} has {system.label}")
+    return cells
+
+
+def comparable(cell: Cell, other: Cell, *, retriever: bool) -> bool:
+    """Whether two cells have the same model and sampling, prompts and, if `retriever`, retriever and corpus."""
+    a, b = cell.run.info, other.run.info
+    parts = ("llm", "retriever") if retriever else ("llm",)
+    return a["prompts"] == b["prompts"] and all(a["settings"].get(part) == b["settings"].get(part) for part in parts)
+
+
+def model_of(run: Run) -> str:
+    """The model of a run, with those of single stages."""
+    llm = run.info["settings"].get("llm", {})
+    stages = [f"{name.removeprefix('stage ')}: {of['model']}" for name, of in llm.items() if name.startswith("stage ")]
+    return str(llm.get("model", "unknown model")) + (f" ({', '.join(stages)})" if stages else "")
+
+
+def same_model(run: Run, model: str) -> bool:
+    """Whether a run's model is the one that a paper names: letters and digits alone count (`GPT-4o-mini`)."""
+    ours, theirs = ("".join(filter(str.isalnum, name)).casefold() for name in (model_of(run), model))
+    return ours == theirs
+
+
+def _is(system: System, method: Mapping[str, Any]) -> bool:
+    if method.get("function") != system.function:
+        return False
+    newer = {name: value for name, value in system.settings.items() if name not in method["settings"]}
+    return not newer.keys() & system.changed.keys() and method["settings"] | newer == system.settings
+
+
+def _retrieves(system: System, retriever: Mapping[str, Any]) -> bool:
+    kind = "bm25" if retriever.get("name") in _BM25 else "dense"
+    named = system.retrieval.get("retriever")
+    return named in (None, kind)

@@ -1,0 +1,310 @@
+"""Tables of runs: scores with intervals and tests (`results`), what went wrong and what it cost (`diagnostics`)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+
+from rag_notes.llm.client import NOT_RECORDED
+from rag_notes.metrics.stats import Interval, PairedDifference, holm, mean_interval, paired_difference
+from rag_notes.records import Run, Sample, write_atomically
+
+ANSWER_METRICS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit", "reject")
+"""The metrics of an answer, in the order of every table and figure; a data set has those of its questions' tasks."""
+
+RETRIEVAL_METRICS = ("all_gold_first", "all_gold_seen", "answer_in_passages_seen")
+"""The metrics of the passages of the first search (`_first`) and of all searches (`_seen`)."""
+
+METRIC_LABELS: Mapping[str, str] = {
+    "em": "EM",
+    "f1": "F1",
+    "acc": "Acc.",
+    "yes_no_acc": "Yes/no acc.",
+    "str_em": "str-EM",
+    "str_hit": "str-hit",
+    "reject": "Reject",
+    "avg": "Avg.",
+    "all_gold_first": "All gold, first",
+    "all_gold_seen": "All gold, seen",
+    "answer_in_passages_seen": "Answer seen",
+}
+"""How tables and figures print a metric."""
+
+_NOT_AVERAGED = "reject"  # asked of other questions than the rest: the unanswerable ones
+_COUNTS_PER_QUESTION = (
+    "searches",
+    "steps",
+    "distinct_passages",
+    "calls",
+    "prompt_tokens",
+    "completion_tokens",
+)
+
+
+def results(
+    runs: Sequence[Run], *, baseline: str | None = "vanilla", confidence: float = 0.95, resamples: int = 10_000
+) -> pd.DataFrame:
+    """Return a row for each data set, method and metric: the mean with its interval and the test against the baseline.
+
+    Scores lie between 0 and 1. `mean`, `low`, `high`, `interval` (how it was made) and `n` are of the questions
+    answered without error. `difference` to `p`, `wins`, `ties` and `losses` compare the method with `baseline` on the
+    `n_paired` questions that both answered without error; `p_holm` is corrected for the methods compared on one data
+    set by one metric, and `significant` is p_holm < 1 - confidence. `avg`, given where a data set has two or more
+    answer metrics, is the mean of their means without `reject`, and comes without interval and test. A method of which
+    every question failed has its answer metrics with n = 0. Without `baseline` nothing is compared.
+
+    Raises ValueError where two runs are of one data set, or a run lacks the baseline.
+    """
+    names = [run.dataset for run in runs]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"two runs of data set {min(repeated)!r}; make one table for each model or setting")
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        if baseline is not None and baseline not in run.methods:
+            raise ValueError(f"baseline {baseline!r} is not in the run of {run.dataset!r}, which has {run.methods}")
+        scores = _scores(run)
+        family_of = partial(_family, run, scores=scores, baseline=baseline, confidence=confidence, resamples=resamples)
+        answer, retrieval = (
+            [metric for metric in metrics if any(metric in of_method for of_method in scores.values())]
+            for metrics in (ANSWER_METRICS, RETRIEVAL_METRICS)
+        )
+        averaged = [metric for metric in answer if metric != _NOT_AVERAGED]
+        means: dict[str, list[tuple[float, int]]] = {method: [] for method in run.methods}
+        for metric in answer:
+            family = family_of(metric=metric, methods=run.methods)
+            rows += family
+            for row in family if metric in averaged else []:
+                means[row["method"]].append((row["mean"], row["n"]))
+        if len(averaged) > 1:
+            for method, values in means.items():
+                mean = math.fsum(value for value, _ in values) / len(values)
+                row = _row(run, method, "avg", baseline, confidence)
+                rows.append(row | {"mean": mean, "n": min(n for _, n in values)})
+        for metric in retrieval:
+            methods = [method for method in run.methods if metric in scores[method]]
+            rows += family_of(metric=metric, methods=methods)
+    counts = ("n", "n_paired", "wins", "ties", "losses")
+    return pd.DataFrame(rows, columns=_COLUMNS).astype(dict.fromkeys(counts, "Int64") | {"significant": bool})
+
+
+def counts(
+    runs: Sequence[Run], names: Sequence[str], *, confidence: float = 0.95, resamples: int = 10_000
+) -> pd.DataFrame:
+    """Return a row for each data set, method and count of a sample (`searches`, `calls`, `cost`, `seconds`, ...).
+
+    Means a question with their bootstrap interval, over the `n` questions answered without error; the columns are the
+    first ones of `results`. What a run does not know, such as a cost without a price, has no row.
+    """
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        frame = run.frame()
+        for name in names:
+            for method in run.methods:
+                known = frame[(frame["method"] == method) & frame["error"].isna()] if name in frame else frame[:0]
+                values = [float(value) for value in known[name].dropna()] if len(known) else []
+                if values:
+                    interval = mean_interval(values, confidence=confidence, resamples=resamples, proportion=False)
+                    row = {"dataset": run.dataset, "method": method, "metric": name, "mean": _mean(values)}
+                    rows.append(row | _interval_fields(interval) | {"n": len(values)})
+    return pd.DataFrame(rows, columns=_COLUMNS[:8])
+
+
+def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return a row for each data set and method: what went wrong and what it took.
+
+    Numbers of samples: `questions` run, `errors`, those of them that are `not_recorded`, and `empty` answers.
+    Numbers of responses, summed over all questions:
+    `unreadable`, `empty_responses`, `truncated`. Means over the questions answered without error: `searches` to
+    `completion_tokens` and `seconds` of model time. `cost` is their sum in US dollars. NaN where nothing is known,
+    such as the cost without a price.
+    """
+    rows = []
+    for run in runs:
+        seconds = run.info.get("seconds", {})
+        for method in run.methods:
+            samples = [sample for sample in run.samples if sample["method"] == method]
+            answered = [sample for sample in samples if sample["error"] is None]
+            times = [seconds.get(method, {}).get(sample["question_id"], math.nan) for sample in answered]
+            costs = [sample["metrics"].get("cost", math.nan) for sample in answered]
+            rows.append(
+                {
+                    "dataset": run.dataset,
+                    "method": method,
+                    "questions": len(samples),
+                    "errors": len(samples) - len(answered),
+                    "not_recorded": sum(NOT_RECORDED in (sample["error"] or "") for sample in samples),
+                    "empty": sum(not sample["answer"].strip() for sample in answered),
+                }
+                | {
+                    count: sum(sample["counts"][count] for sample in samples)
+                    for count in ("unreadable", "empty_responses", "truncated")
+                }
+                | {count: _mean([sample["counts"][count] for sample in answered]) for count in _COUNTS_PER_QUESTION}
+                | {"cost": math.fsum(costs) if costs else math.nan, "seconds": _mean(times)}
+            )
+    return pd.DataFrame(rows)
+
+
+def results_table(table: pd.DataFrame) -> Styler:
+    """Return what `results` gave as methods x (data set, metric) for display, in %; its caption says how to read it.
+
+    A cell is `mean [low, high]`, with `*` where the difference to the baseline is significant, and `n = ...` where it
+    covers fewer questions than others of its column.
+    """
+    most = table.groupby(["dataset", "metric"])["n"].transform("max")
+    cells = table.assign(
+        cell=[_cell(row, n) for row, n in zip(table.to_dict("records"), most, strict=True)],
+        metric=[METRIC_LABELS.get(metric, metric) for metric in table["metric"]],
+    )
+    columns = list(dict.fromkeys(zip(cells["dataset"], cells["metric"], strict=True)))
+    methods = list(dict.fromkeys(cells["method"]))
+    by_place = {(row["method"], row["dataset"], row["metric"]): row["cell"] for row in cells.to_dict("records")}
+    wide = pd.DataFrame(
+        [[by_place.get((method, *column), "–") for column in columns] for method in methods],
+        index=pd.Index(methods, name="method"),
+        columns=pd.MultiIndex.from_arrays(
+            [[dataset for dataset, _ in columns], [metric for _, metric in columns]], names=["data set", "metric"]
+        ),
+    )
+    # A fixed uuid: pandas draws one at random otherwise, and no two renderings would be the same bytes.
+    styler = Styler(wide, uuid="results", cell_ids=False, caption=_caption(table)).format(escape="html")
+    styler = styler.format_index(escape="html").format_index(axis="columns", escape="html")
+    return styler.set_table_styles(
+        [
+            {"selector": "caption", "props": "caption-side: bottom; text-align: left; padding-top: 0.6em"},
+            {"selector": "td", "props": "white-space: nowrap; text-align: right"},
+        ]
+    )
+
+
+def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
+    """Write a table without its index, numbers to six significant digits: the same table gives the same bytes."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    return path
+
+
+_COLUMNS = [
+    *("dataset", "method", "metric", "mean", "low", "high", "interval", "n"),
+    *("difference", "difference_low", "difference_high", "p", "p_holm", "significant", "wins", "ties", "losses"),
+    *("n_paired", "baseline", "confidence"),
+]
+
+
+def _scores(run: Run) -> dict[str, dict[str, dict[str, float]]]:
+    """Scores by method, metric and question of the samples without error."""
+    scores: dict[str, dict[str, dict[str, float]]] = {method: {} for method in run.methods}
+    for sample in run.samples:
+        if sample["error"] is None:
+            _add(scores[sample["method"]], sample)
+    return scores
+
+
+def _add(scores: dict[str, dict[str, float]], sample: Sample) -> None:
+    for metric, value in sample["metrics"].items():
+        scores.setdefault(metric, {})[sample["question_id"]] = value
+
+
+def _family(
+    run: Run,
+    *,
+    metric: str,
+    methods: Sequence[str],
+    scores: Mapping[str, Mapping[str, Mapping[str, float]]],
+    baseline: str | None,
+    confidence: float,
+    resamples: int,
+) -> list[dict[str, Any]]:
+    """The rows of one data set and metric, a method each, corrected for their number."""
+    of_baseline = {} if baseline is None else scores[baseline].get(metric, {})
+    rows = []
+    for method in methods:
+        of_method = scores[method].get(metric, {})
+        row = _row(run, method, metric, baseline, confidence) | {"n": len(of_method)}
+        if of_method:
+            values = list(of_method.values())
+            interval = mean_interval(values, confidence=confidence, resamples=resamples)
+            row |= {"mean": _mean(values)} | _interval_fields(interval)
+        both = [question_id for question_id in of_baseline if question_id in of_method]
+        if method != baseline and both:
+            row |= _difference_fields(
+                paired_difference(
+                    [of_method[question_id] for question_id in both],
+                    [of_baseline[question_id] for question_id in both],
+                    confidence=confidence,
+                    resamples=resamples,
+                )
+            )
+        rows.append(row)
+    for row, p_holm in zip(rows, holm([row["p"] for row in rows]), strict=True):
+        row |= {"p_holm": p_holm, "significant": p_holm < 1 - confidence}
+    return rows
+
+
+def _row(run: Run, method: str, metric: str, baseline: str | None, confidence: float) -> dict[str, Any]:
+    """A row with nothing known but where it belongs."""
+    return dict.fromkeys(_COLUMNS, math.nan) | {
+        "dataset": run.dataset,
+        "method": method,
+        "metric": metric,
+        "interval": "",
+        "significant": False,
+        "n_paired": 0,
+        "baseline": baseline or "",
+        "confidence": confidence,
+    }
+
+
+def _interval_fields(interval: Interval) -> dict[str, Any]:
+    return {"low": interval.low, "high": interval.high, "interval": interval.method}
+
+
+def _difference_fields(difference: PairedDifference) -> dict[str, Any]:
+    return {
+        "difference": difference.mean,
+        "difference_low": difference.low,
+        "difference_high": difference.high,
+        "p": difference.p,
+        "wins": difference.wins,
+        "ties": difference.ties,
+        "losses": difference.losses,
+        "n_paired": difference.n,
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _cell(row: Mapping[Any, Any], most: int) -> str:
+    if math.isnan(row["mean"]):
+        return "–"
+    interval = "" if math.isnan(row["low"]) else f" [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+    fewer = f" n = {row['n']}" if row["n"] < most else ""
+    return f"{100 * row['mean']:.1f}{interval}{'*' if row['significant'] else ''}{fewer}"
+
+
+def _caption(table: pd.DataFrame) -> str:
+    if table.empty:
+        return "No question was answered without error."
+    answers = table[table["metric"].isin(ANSWER_METRICS)]
+    counts = []
+    for dataset, numbers in answers.groupby("dataset", sort=False)["n"]:
+        least, most = numbers.min(), numbers.max()
+        counts.append(f"{dataset} {most}" if least == most else f"{dataset} {least} to {most}")
+    level, baseline = table["confidence"].iloc[0], table["baseline"].iloc[0]
+    parts = [
+        f"Mean in % with its {100 * level:g} % interval (Wilson's where every score is 0 or 1, otherwise the BCa "
+        f"bootstrap's) over the questions answered without error; n: {', '.join(counts)}."
+    ]
+    if baseline:
+        parts.append(
+            f"* differs from {baseline} with p < {1 - level:.2g} (two-sided paired sign-flip permutation test, "
+            "Holm-corrected for the methods of a column)."
+        )
+    return " ".join(parts)

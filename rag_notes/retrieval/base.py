@@ -1,0 +1,75 @@
+"""What every retriever offers, and the checksum by which an index knows its corpus."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rag_notes.types import Hit, Passage
+
+
+class RetrieverError(RuntimeError):
+    """A search that every further one would share the fate of (nobody there, no such index): the run stops."""
+
+
+class Retriever(Protocol):
+    """Something that ranks the passages of one corpus for a question.
+
+    `name` is the name that records and tables show.
+    """
+
+    name: str
+
+    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+        """Rank passages for each query.
+
+        Returns one list a query, in the order of `queries`, with at most `top_k` hits, best first. It is shorter
+        where fewer passages match: a hit that says nothing (score 0) is never returned, but for dense retrieval, where
+        every passage has a score and 0 means nothing special. Equal scores are in the order of the passage ids.
+        Raises `ValueError` if `top_k` is below 1.
+        """
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What determines the rankings, for the record of a run: name, settings, size and checksum of the corpus."""
+        ...
+
+
+class IndexedRetriever(Retriever, Protocol):
+    """A retriever whose index is made by `rag-notes index`, not on first use."""
+
+    def build_index(self, *, progress: bool = True) -> str:
+        """Index the corpus, or what is missing of it, and return a line that says what was done."""
+        ...
+
+
+def passage_line(passage: Passage) -> str:
+    """Write a passage as one line of canonical JSON (keys id, title, text; compact; ends in a newline)."""
+    record = {"id": passage.id, "title": passage.title, "text": passage.text}
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def corpus_checksum(passages: Iterable[Passage]) -> str:
+    """Return the SHA-256 (hexadecimal) of the passages in their order, each as its `passage_line` in UTF-8."""
+    digest = hashlib.sha256()
+    for passage in passages:
+        digest.update(passage_line(passage).encode())
+    return digest.hexdigest()
+
+
+def id_ranks(passages: Sequence[Passage]) -> npt.NDArray[np.int64]:
+    """Return the place of each passage in the order of the ids, by which equal scores are told apart.
+
+    Raises `ValueError` if two passages share an id.
+    """
+    by_id = sorted(range(len(passages)), key=lambda position: passages[position].id)
+    for before, after in pairwise(by_id):
+        if passages[before].id == passages[after].id:
+            raise ValueError(f"two passages of the corpus have the id {passages[after].id!r}; ids must differ")
+    ranks = np.empty(len(by_id), dtype=np.int64)
+    ranks[by_id] = np.arange(len(by_id))
+    return ranks

@@ -1,0 +1,290 @@
+"""From a corpus to an index in Elasticsearch: mapping, a bulk load that can be resumed, the switch of the alias."""
+
+import hashlib
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from elasticsearch import Elasticsearch
+from tqdm import tqdm
+
+from rag_notes.llm.store import canonical_json
+from rag_notes.retrieval.base import RetrieverError, passage_line
+from rag_notes.retrieval.elastic_server import RefusedError, Server, is_momentary, reason_of
+from rag_notes.types import Passage
+
+CHUNK = 1000  # passages in a bulk request; one request at a time, so a killed load lacks at most these
+_LONGEST_ID = 512  # bytes in UTF-8; one that is longer would have the server refuse the whole chunk
+_META = "rag_notes"  # the key of the mapping's _meta
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """What decides an index's content besides the corpus.
+
+    With `joined` the fields are indexed as one text, named `contents`; else each on its own. `k1` and `b` are BM25's.
+    """
+
+    analyzer: str
+    k1: float
+    b: float
+    fields: tuple[str, ...]
+    joined: bool
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as plain JSON values, as the index carries them."""
+        return {
+            "analyzer": self.analyzer,
+            "k1": self.k1,
+            "b": self.b,
+            "fields": ["+".join(self.fields)] if self.joined else list(self.fields),
+        }
+
+
+class Corpus(NamedTuple):
+    """How many passages, and the SHA-256 of them as `rag_notes.retrieval.base.corpus_checksum` has it."""
+
+    passages: int
+    sha256: str
+
+
+class Found(NamedTuple):
+    """An index as the server has it: its name, and what it carries of corpus and settings."""
+
+    name: str
+    meta: dict[str, Any]
+
+
+def measure(corpus: Iterable[Passage]) -> Corpus:
+    """Read a corpus once for its size and checksum."""
+    counted = Counted(corpus)
+    for _ in counted:
+        pass
+    return counted.seen()
+
+
+class Counted:
+    """Iterates over passages and knows how many went by, with their checksum."""
+
+    def __init__(self, corpus: Iterable[Passage]) -> None:
+        self._corpus = corpus
+        self._digest = hashlib.sha256()
+        self._count = 0
+
+    def __iter__(self) -> Iterator[Passage]:
+        for passage in self._corpus:
+            self._digest.update(passage_line(passage).encode())
+            self._count += 1
+            yield passage
+
+    def seen(self) -> Corpus:
+        """Of the passages so far."""
+        return Corpus(self._count, self._digest.hexdigest())
+
+
+def carried(corpus: Corpus, settings: IndexSettings) -> dict[str, Any]:
+    """What an index of this corpus with these settings carries, to be known again."""
+    return {"corpus": corpus._asdict(), "settings": settings.describe()}
+
+
+def index_body(settings: IndexSettings, meta: Mapping[str, Any], *, shards: int, replicas: int) -> dict[str, Any]:
+    """The settings and mapping of a new index: BM25 with k1 and b for all fields, and no field but those named."""
+    searched = {"type": "text", "analyzer": settings.analyzer}
+    kept = {"type": "text", "index": False}  # in _source alone
+    properties: dict[str, Any] = {"id": {"type": "keyword"}, "position": {"type": "long"}, "title": kept, "text": kept}
+    if settings.joined:
+        properties |= {field: kept | {"copy_to": ["contents"]} for field in settings.fields} | {"contents": searched}
+    else:
+        properties |= dict.fromkeys(settings.fields, searched)
+    return {
+        "settings": {
+            "number_of_shards": shards,
+            "number_of_replicas": replicas,
+            "similarity": {"default": {"type": "BM25", "k1": settings.k1, "b": settings.b}},
+        },
+        "mappings": {"dynamic": "strict", "_meta": {_META: dict(meta)}, "properties": properties},
+    }
+
+
+def find_index(server: Server, alias: str) -> Found | None:
+    """The index behind an alias, or None. Raises `RetrieverError` where the name is no alias of one index."""
+    try:
+        indexes = server.call(lambda client: client.indices.get(index=alias).body)
+    except RefusedError as error:
+        if error.status == 404:
+            return None
+        raise
+    if list(indexes) == [alias] or len(indexes) != 1:
+        what = "an index itself" if list(indexes) == [alias] else f"the alias of {len(indexes)} indexes"
+        raise RetrieverError(f"{alias!r} is {what}, not the alias of one index; name another one with retriever.index")
+    [(name, index)] = indexes.items()
+    return Found(name, index["mappings"].get("_meta", {}).get(_META, {}))
+
+
+def contents(server: Server, index: str) -> tuple[int, int]:
+    """How many passages a search of an index sees, and the position of the last one (-1: none)."""
+    last = {"last": {"max": {"field": "position"}}}
+    answer = server.call(
+        lambda client: (
+            client.search(
+                index=index, size=0, aggs=last, track_total_hits=True, allow_partial_search_results=False
+            ).body
+        )
+    )
+    position = answer["aggregations"]["last"]["value"]
+    return int(answer["hits"]["total"]["value"]), -1 if position is None else int(position)
+
+
+def build_index(
+    server: Server,
+    alias: str,
+    corpus: Iterable[Passage],
+    settings: IndexSettings,
+    *,
+    shards: int,
+    replicas: int,
+    progress: bool = True,
+) -> str:
+    """Index a corpus, or what is missing of it, and let `alias` name the index; returns a line that says what was done.
+
+    The corpus is read twice and never held. The index is named by what it carries, so that a load that was killed finds
+    its own again; the alias is switched in one step when every passage is there once, and an index that it named before
+    stays. Raises `RetrieverError` with the server's reason for what it refuses, `ValueError` for an empty corpus, ids
+    that occur twice and a corpus that changes meanwhile.
+    """
+    size = measure(corpus)
+    if not size.passages:
+        raise ValueError("the corpus is empty, there is nothing to index: set dataset.<name>.corpus to its passages")
+    meta = carried(size, settings)
+    body = index_body(settings, meta, shards=shards, replicas=replicas)
+    index = f"{alias}-{hashlib.sha256(canonical_json([meta, shards]).encode()).hexdigest()[:12]}"
+    before = find_index(server, alias)
+    _create(server, index, body)
+    retries = server.retries
+    server.call(lambda client: client.indices.refresh(index=index))
+    there, last = contents(server, index)
+    if there != size.passages:
+        # All before the chunk that was under way are there for sure: one chunk was sent after the other.
+        _load(server, index, corpus, size, start=max(last, 0) // CHUNK * CHUNK, progress=progress)
+        server.call(lambda client: client.indices.refresh(index=index))
+        if (count := contents(server, index)[0]) != size.passages:
+            raise RetrieverError(
+                f"{index} has {count} passages where the corpus has {size.passages}; the alias {alias!r} was left as "
+                f"it was. Delete the index {index} and index again"
+            )
+    if before is None or before.name != index:
+        actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": alias}}]
+        if before is not None:
+            actions.insert(0, {"remove": {"index": before.name, "alias": alias}})
+        server.call(lambda client: client.indices.update_aliases(actions=actions))
+    said = f"{alias}: {size.passages} passages in {index}, {size.passages - there} of them loaded now"
+    if server.retries > retries:
+        said += f", {server.retries - retries} times something was sent again"
+    if before is not None and before.name != index:
+        said += f"; {before.name}, which the alias named before, is kept"
+    return said
+
+
+def _create(server: Server, index: str, body: dict[str, Any]) -> None:
+    """Make the index unless it is there, and read back that the server has what was asked for."""
+    replicas = body["settings"]["number_of_replicas"]
+    try:
+        server.call(lambda client: client.indices.create(index=index, **body))
+    except RefusedError as error:
+        if error.status != 400 or not server.call(lambda client: client.indices.exists(index=index).body):
+            raise
+    actual = server.call(lambda client: client.indices.get(index=index).body)[index]
+    if actual["settings"]["index"]["number_of_replicas"] != str(replicas):  # asked otherwise when the load began
+        server.call(lambda client: client.indices.put_settings(index=index, settings={"number_of_replicas": replicas}))
+        actual["settings"]["index"]["number_of_replicas"] = str(replicas)
+    settings = {name: actual["settings"]["index"].get(name) for name in (*body["settings"], "analysis")}
+    if other := list(_differences(body["settings"] | {"analysis": None}, settings, "settings")) + list(
+        _differences(body["mappings"], actual["mappings"], "mappings")
+    ):
+        raise RetrieverError(
+            f"the server made the index {index} with other settings than asked for: {'; '.join(other)}. Look for an "
+            "index template that matches this name, and delete the index before you try again"
+        )
+
+
+def _differences(asked: Any, actual: Any, path: str) -> Iterator[str]:
+    if isinstance(asked, dict):
+        actual = actual if isinstance(actual, dict) else {}
+        for name in asked | actual:
+            yield from _differences(asked.get(name), actual.get(name), f"{path}.{name}")
+    elif _plain(asked) != _plain(actual):
+        yield f"{path} is {actual!r}, not {asked!r}"
+
+
+def _plain(value: Any) -> Any:
+    """A value for comparison: the server gives back its settings as strings."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return str(value).lower() if isinstance(value, bool) else value
+
+
+def _load(server: Server, index: str, corpus: Iterable[Passage], size: Corpus, *, start: int, progress: bool) -> None:
+    counted = Counted(corpus)
+    placed = enumerate(counted)
+    bar = tqdm(total=size.passages, initial=start, disable=not progress, unit=" passages", file=sys.stderr)
+    retries = server.retries
+    with bar:
+        for _ in itertools.islice(placed, start):
+            pass
+        while chunk := list(itertools.islice(placed, CHUNK)):
+            _send(server, index, chunk)
+            bar.update(len(chunk))
+            if server.retries > retries:
+                bar.set_postfix_str(f"{server.retries - retries} sent again", refresh=False)
+    if counted.seen() != size:
+        raise ValueError(
+            f"the corpus changed while it was indexed: {counted.seen().passages} passages now, {size.passages} before; "
+            "index it again"
+        )
+
+
+def _send(server: Server, index: str, chunk: Sequence[tuple[int, Passage]]) -> None:
+    """Put a chunk into the index; a passage that is there already, from this load or a killed one, is left alone."""
+    there: list[tuple[int, Passage]] = []
+
+    def send(client: Elasticsearch, waiting: Sequence[tuple[int, Passage]]) -> tuple[list[tuple[int, Passage]], str]:
+        operations: list[dict[str, Any]] = []
+        for position, passage in waiting:
+            if (length := len(passage.id.encode())) > _LONGEST_ID:
+                raise ValueError(
+                    f"the id of passage {position + 1} ({passage.id[:80]!r}) has {length} bytes; Elasticsearch takes "
+                    f"{_LONGEST_ID}"
+                )
+            document = {"id": passage.id, "position": position, "title": passage.title, "text": passage.text}
+            # `create`, since to write a passage again would leave a deleted one behind, which counts in the statistics.
+            operations += [{"create": {"_id": passage.id}}, document]
+        answer = client.bulk(index=index, operations=operations, filter_path="items.*.status,items.*.error")
+        again, why = [], ""
+        for (position, passage), item in zip(waiting, answer["items"], strict=True):
+            status, error = item["create"]["status"], item["create"].get("error")
+            if status == 409:
+                there.append((position, passage))
+            elif is_momentary(status):
+                again.append((position, passage))
+                why = f"status {status}: {reason_of(error)}"
+            elif error is not None:
+                raise RetrieverError(f"passage {position + 1} ({passage.id[:80]!r}) was refused: {reason_of(error)}")
+        return again, why
+
+    server.send_all(chunk, send)
+    if there:
+        _check_positions(server, index, there)
+
+
+def _check_positions(server: Server, index: str, there: Sequence[tuple[int, Passage]]) -> None:
+    ids = [passage.id for _, passage in there]
+    found = server.call(lambda client: client.mget(index=index, ids=ids, source_includes=["position"]).body)["docs"]
+    for (position, passage), document in zip(there, found, strict=True):
+        if (other := document["_source"]["position"]) != position:
+            raise ValueError(
+                f"passages {other + 1} and {position + 1} of the corpus have the same id {passage.id!r}; ids must "
+                f"differ. The unfinished index {index} can be deleted"
+            )

@@ -1,0 +1,50 @@
+"""What share of the evidence a list of retrieved passages holds, for one question.
+
+Every function takes the retrieved list as hits, passages or plain strings, and returns `None` for a question without
+gold, which a mean must leave out rather than count as 0.
+"""
+
+from collections.abc import Sequence
+
+from rag_notes.metrics.answer import normalize_answer
+from rag_notes.types import Hit, Language, Passage
+
+
+def all_gold_at_k(hits: Sequence[Hit | Passage | str], gold_ids: Sequence[str], k: int | None = None) -> float | None:
+    """Return 1.0 if every gold passage is among the first `k` (all of `hits` by default), else 0.0.
+
+    Where a data set names its gold by title, pass the titles of both sides as strings. Repeated gold counts once.
+    """
+    return float(set(gold_ids) <= _ids(hits, k)) if gold_ids else None
+
+
+def any_gold_at_k(hits: Sequence[Hit | Passage | str], gold_ids: Sequence[str], k: int | None = None) -> float | None:
+    """Return 1.0 if at least one gold passage is among the first `k` (all of `hits` by default), else 0.0."""
+    return float(not _ids(hits, k).isdisjoint(gold_ids)) if gold_ids else None
+
+
+def answer_in_passages(
+    hits_or_passages: Sequence[Hit | Passage | str], answers: Sequence[str], language: Language = "en"
+) -> float | None:
+    """Return 1.0 if a gold answer occurs in the title or text of a passage, else 0.0; strings are taken as texts.
+
+    Answer and passage are normalised alike and containment is that of characters, as in `accuracy`: what a method
+    copies from a passage and is right counts here too. Answers with nothing left after normalisation are no gold.
+    """
+    wanted = [normal for answer in answers if (normal := normalize_answer(answer, language))]
+    if not wanted:
+        return None
+    texts = (normalize_answer(field, language) for hit in hits_or_passages for field in _fields(hit))
+    return float(any(answer in text for text in texts for answer in wanted))
+
+
+def _ids(hits: Sequence[Hit | Passage | str], k: int | None) -> set[str]:
+    if k is not None and k < 1:
+        raise ValueError(f"k is {k}; it must be at least 1")
+    passages = (hit.passage if isinstance(hit, Hit) else hit for hit in hits[:k])
+    return {passage.id if isinstance(passage, Passage) else passage for passage in passages}
+
+
+def _fields(hit: Hit | Passage | str) -> tuple[str, ...]:
+    passage = hit.passage if isinstance(hit, Hit) else hit
+    return (passage.title, passage.text) if isinstance(passage, Passage) else (passage,)

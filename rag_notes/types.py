@@ -1,0 +1,71 @@
+"""The records that everything else is about, a question and a passage, and the types of settings."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Task = Literal["short", "yes_no", "long_form", "news"]
+Language = Literal["en", "zh"]
+
+Positive = Annotated[int, Field(ge=1)]
+"""A setting that is a whole number of at least 1."""
+
+NonNegative = Annotated[int, Field(ge=0)]
+"""A setting that is a whole number of at least 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class QAPair:
+    """One reading of an ambiguous question, with the short answers that settle it (ASQA, section 3)."""
+
+    question: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of a data set with what is needed to ask it and to mark the answer.
+
+    `answers` are the gold answers: the first is the canonical one, the others its aliases; it is empty for an
+    unanswerable question and for one that is marked by `qa_pairs` alone. `task` selects the answer prompt and the
+    metrics. `gold_titles` and `gold_ids` name the supporting passages by title or by passage id, whichever the data
+    set gives. `type` and `hops` are the data set's own labels (`""` and 0 where it has none).
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...] = ()
+    qa_pairs: tuple[QAPair, ...] = ()
+    gold_titles: tuple[str, ...] = ()
+    gold_ids: tuple[str, ...] = ()
+    task: Task = "short"
+    type: str = ""
+    hops: int = 0
+    language: Language = "en"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A unit of retrieval: unique `id`, `title` (may be empty) and `text`."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage as a retriever ranked it; a higher `score` is better."""
+
+    passage: Passage
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Questions with the corpus they are asked of."""
+
+    name: str
+    questions: tuple[Question, ...]
+    corpus: tuple[Passage, ...]

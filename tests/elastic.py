@@ -1,0 +1,368 @@
+"""A real Elasticsearch for tests, from the zip in Maven Central, and a proxy that stands in front of it and meddles.
+
+The zip is a minimal build: BM25, the analyzers standard, simple, stop, whitespace and keyword, users and TLS; no
+`english`, no API keys, no `GET /`. The server refuses to run as root, so root starts it as `nobody`. The tests run
+where RAG_NOTES_REQUIRE_ELASTICSEARCH=1 asks for them; a server that cannot be had is then a failure.
+"""
+
+import base64
+import contextlib
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import pytest
+
+VERSION = "9.2.4"
+ARTIFACT = f"org.elasticsearch.distribution.integ-test-zip:elasticsearch:{VERSION}:zip"
+STARTED_WITHIN = 400.0  # seconds
+
+
+class UnavailableError(RuntimeError):
+    """Why there is no server to be had here."""
+
+
+def unavailable(reason: str) -> None:
+    """Skip, or fail where the tests were asked for."""
+    if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") == "1":
+        pytest.fail(f"no Elasticsearch: {reason}")
+    pytest.skip(f"no Elasticsearch: {reason}")
+
+
+class Installation(NamedTuple):
+    """The unpacked server, the Java to run it and the user to run it as (None: oneself)."""
+
+    home: Path
+    java: Path
+    user: str | None
+
+
+@contextlib.contextmanager
+def installation() -> Iterator[Installation]:
+    """Fetch the zip and unpack it where another user can read it. Raises UnavailableError."""
+    if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") != "1":
+        raise UnavailableError("set RAG_NOTES_REQUIRE_ELASTICSEARCH=1 to fetch a server (100 MB) and test with it")
+    java = find_java()
+    archive = fetch()
+    # Not pytest's folder: that is for its owner's eyes alone.
+    with tempfile.TemporaryDirectory(prefix="rag-notes-elasticsearch-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(folder)
+        yield Installation(Path(folder) / f"elasticsearch-{VERSION}", java, "nobody" if os.geteuid() == 0 else None)
+
+
+def find_java() -> Path:
+    """The folder of a Java of version 21 or later. Raises UnavailableError."""
+    named = [Path(os.environ[name]) for name in ("ES_JAVA_HOME", "JAVA_HOME") if os.environ.get(name)]
+    for home in (*named, *sorted(Path("/usr/lib/jvm").glob("*"))):
+        with contextlib.suppress(OSError):
+            found = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"), re.MULTILINE)
+            if found and int(found[1]) >= 21:
+                return home
+    raise UnavailableError("it needs Java 21 or later: install one, or name its folder in ES_JAVA_HOME")
+
+
+def fetch() -> Path:
+    """The zip in Maven's local repository, fetched where it is missing. Raises UnavailableError."""
+    group, name, version, kind = ARTIFACT.split(":")
+    path = Path.home() / ".m2/repository" / group.replace(".", "/") / name / version / f"{name}-{version}.{kind}"
+    if not path.exists():
+        command = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={ARTIFACT}", "-Dtransitive=false"]
+        try:
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+        except FileNotFoundError:
+            raise UnavailableError(f"Maven's command mvn is not installed, which fetches {ARTIFACT}") from None
+        except (subprocess.SubprocessError, OSError) as error:
+            raise UnavailableError(f"{' '.join(command)} failed: {error}") from None
+    if not path.exists():
+        raise UnavailableError(f"mvn fetched {ARTIFACT}, but not to {path}")
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Node:
+    """One node on 127.0.0.1 with its own folders; `files` (name to text) go into its config."""
+
+    def __init__(
+        self,
+        installed: Installation,
+        name: str,
+        settings: dict[str, Any],
+        *,
+        port: int | None = None,
+        heap: str = "512m",
+        files: dict[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.port = port or free_port()
+        self._installed = installed
+        self._heap = heap
+        self._folder = installed.home.parent / name
+        self._process: subprocess.Popen[bytes] | None = None
+        shutil.copytree(installed.home / "config", self._folder / "config")
+        for part in ("data", "logs", "tmp"):
+            (self._folder / part).mkdir()
+        own = {
+            "node.name": name,
+            "path.data": str(self._folder / "data"),
+            "path.logs": str(self._folder / "logs"),
+            "network.host": "127.0.0.1",
+            "http.port": self.port,
+            "cluster.routing.allocation.disk.threshold_enabled": False,
+        }
+        files = {"elasticsearch.yml": json.dumps(own | settings)} | (files or {})
+        for path, text in files.items():
+            (self._folder / "config" / path).write_text(text, encoding="utf-8")
+        if installed.user:
+            for path in (self._folder, *self._folder.rglob("*")):  # type: ignore[assignment]
+                shutil.chown(path, installed.user)
+
+    def start(self) -> None:
+        """Start it in a session of its own; it stops when its standard input ends, and so when the tests die."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "ES_JAVA_HOME": str(self._installed.java),
+            "ES_PATH_CONF": str(self._folder / "config"),
+            "ES_TMPDIR": str(self._folder / "tmp"),
+            # The quick compiler alone: a server that lives for a minute never earns back the slow one.
+            "ES_JAVA_OPTS": f"-Xms{self._heap} -Xmx{self._heap} -XX:TieredStopAtLevel=1",
+            "CLI_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
+        }
+        script = 'exec 3<&0; (read -r <&3; kill $$) & exec bash "$0" 3<&- < /dev/null'
+        self._process = subprocess.Popen(
+            ["bash", "-c", script, str(self._installed.home / "bin" / "elasticsearch")],
+            stdin=subprocess.PIPE,
+            stdout=(self._folder / "out").open("wb"),
+            stderr=subprocess.STDOUT,
+            env=environment,
+            user=self._installed.user,
+            group="nogroup" if self._installed.user else None,
+            extra_groups=[] if self._installed.user else None,
+            start_new_session=True,
+        )
+
+    def wait(self, ready: Callable[[], object]) -> None:
+        """Return when `ready` no longer raises OSError. Fails with the log where it goes on to."""
+        assert self._process is not None
+        deadline = time.monotonic() + STARTED_WITHIN
+        while True:
+            try:
+                ready()
+            except OSError as error:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    log = (self._folder / "out").read_text(encoding="utf-8", errors="replace")[-3000:]
+                    pytest.fail(f"{self.name} did not start: {error}\n{log}")
+                time.sleep(0.2)
+            else:
+                return
+
+    def kill(self) -> None:
+        """As a power cut would: all its processes at once."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Stop it in good order, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.communicate()
+
+
+class Authority(NamedTuple):
+    """A CA and a certificate for 127.0.0.1 that it signed, as PEM texts; `file` holds the CA's certificate."""
+
+    file: Path
+    key: str
+    certificate: str
+
+
+def make_authority(folder: Path, name: str) -> Authority:
+    """Make them with openssl. Raises UnavailableError where it is missing."""
+    ca, request, extensions = folder / f"{name}.ca", folder / f"{name}.csr", folder / f"{name}.ext"
+    extensions.write_text("subjectAltName=IP:127.0.0.1\n", encoding="utf-8")
+    new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]
+    signed = ["openssl", "x509", "-req", "-in", str(request), "-CA", str(ca), "-CAkey", f"{ca}.key", "-CAcreateserial"]
+    for command in (
+        [*new, "-x509", "-keyout", f"{ca}.key", "-out", str(ca), "-days", "2", "-subj", f"/CN={name}"],
+        [*new, "-keyout", f"{request}.key", "-out", str(request), "-subj", "/CN=127.0.0.1"],
+        [*signed, "-out", f"{request}.pem", "-days", "2", "-extfile", str(extensions)],
+    ):
+        try:
+            subprocess.run(command, capture_output=True, check=True)
+        except FileNotFoundError:
+            raise UnavailableError("openssl is not installed, which makes its certificate") from None
+    texts = [Path(f"{request}{ending}").read_text(encoding="utf-8") for ending in (".key", ".pem")]
+    return Authority(ca, *texts)
+
+
+def password_hash(password: str) -> str:
+    """A password as Elasticsearch's file of users has it: PBKDF2 with SHA-512."""
+    salt = os.urandom(32)
+    derived = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, 10_000, 32)
+    return f"{{PBKDF2}}10000${base64.b64encode(salt).decode()}${base64.b64encode(derived).decode()}"
+
+
+class Secured(NamedTuple):
+    """A single node behind TLS: `admin` may do everything, `reader` only search; user and password."""
+
+    url: str
+    ca_file: str
+    admin: tuple[str, str]
+    reader: tuple[str, str]
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer to a request of the admin, by the standard library; None for 404."""
+        token = base64.b64encode(":".join(self.admin).encode()).decode()
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, context=self.context(), timeout=60) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise AssertionError(f"{method} {path}: {error.read().decode()}") from None
+
+    def context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.ca_file)
+
+    def indexes(self) -> set[str]:
+        """The names of all indexes."""
+        return set(self.ask("GET", "/*?expand_wildcards=open"))
+
+
+@contextlib.contextmanager
+def secured_node() -> Iterator[Secured]:
+    """Start and stop the node. Raises UnavailableError."""
+    with installation() as installed:
+        authority = make_authority(installed.home.parent, "ca")
+        admin, reader = ("admin", "correct-horse-1"), ("reader", "battery-staple-2")
+        indexes = [{"names": ["*"], "privileges": ["read", "view_index_metadata"]}]
+        node = Node(
+            installed,
+            "single",
+            {
+                "discovery.type": "single-node",
+                "transport.port": free_port(),
+                "xpack.security.enabled": True,
+                "xpack.security.http.ssl": {"enabled": True, "key": "http.key", "certificate": "http.pem"},
+            },
+            files={
+                "http.key": authority.key,
+                "http.pem": authority.certificate,
+                "users": "".join(f"{user}:{password_hash(password)}\n" for user, password in (admin, reader)),
+                "users_roles": "superuser:admin\nreading:reader\n",
+                "roles.yml": json.dumps({"reading": {"cluster": ["monitor"], "indices": indexes}}),
+            },
+        )
+        secured = Secured(f"https://127.0.0.1:{node.port}", str(authority.file), admin, reader)
+        node.start()
+        try:
+            node.wait(lambda: socket.create_connection(("127.0.0.1", node.port), timeout=5).close())
+            assert secured.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=60s")["timed_out"] is False
+            yield secured
+        finally:
+            node.stop()
+
+
+Forward = Callable[[bytes], tuple[int, bytes]]
+Meddle = Callable[[str, bytes, Forward], tuple[int, bytes]]
+
+
+class Proxy:
+    """A server on 127.0.0.1 whose answers `meddle(path, body, forward)` gives; `forward(body)` asks `upstream`.
+
+    `requests` are the paths and bodies of all requests, in order, `keys` what they had as
+    Authorization.
+    """
+
+    def __init__(self, meddle: Meddle, upstream: Secured | None = None) -> None:
+        self.requests: list[tuple[str, bytes]] = []
+        self.keys: list[str | None] = []
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the library
+                pass
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                proxy.requests.append((self.path, body))
+                proxy.keys.append(self.headers.get("Authorization"))
+                status, answer = meddle(self.path, body, self.forward)
+                if proxy._server is None:
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                self.send_header("X-Elastic-Product", "Elasticsearch")
+                kind = "application/json" if self.headers.get("Accept") == "*/*" else self.headers.get("Accept")
+                self.send_header("Content-Type", kind or "application/json")
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer if self.command != "HEAD" else b"")
+
+            def forward(self, body: bytes) -> tuple[int, bytes]:
+                assert upstream is not None
+                connection = http.client.HTTPSConnection(
+                    upstream.url.removeprefix("https://"), context=upstream.context(), timeout=60
+                )
+                names = ("Authorization", "Accept", "Content-Type")
+                headers = {name: self.headers[name] for name in names if name in self.headers}
+                connection.request(self.command, self.path, body or None, headers)
+                answer = connection.getresponse()
+                found = answer.status, answer.read()
+                connection.close()
+                return found
+
+            do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = answer  # noqa: N815 - the names in the library
+
+        self._server: ThreadingHTTPServer | None = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        assert self._server is not None
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Be gone, if it is not already: connections are refused, and those that are open are closed."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+    def sent(self, ending: str) -> list[bytes]:
+        """The bodies of the requests whose path ends so."""
+        return [body for path, body in self.requests if path.split("?")[0].endswith(ending)]

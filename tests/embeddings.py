@@ -1,0 +1,101 @@
+"""An OpenAI-compatible /embeddings endpoint on 127.0.0.1 that gives hashed vectors and misbehaves on demand.
+
+Its `faults` meet the requests in order, those after them are answered: a status (`429`, `500`, `401`; the body repeats
+the Authorization header, as a careless proxy would), `garbage` (HTML), `halfjson`, `half` (a connection closed in the
+middle), `stranger` (JSON of something else), `few` (a vector missing), `twice` (an index given twice), `ragged` (one
+vector shorter), `null` (a number missing), `narrow` (all vectors shorter), `shuffled` (another order, right indices).
+Standard library only.
+"""
+
+import hashlib
+import json
+import threading
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+DIMENSIONS = 6
+
+
+def vector(text: str, dimensions: int = DIMENSIONS) -> list[float]:
+    """What the endpoint answers for a text: numbers of 0 to 255, by its hash."""
+    return [float(byte) for byte in hashlib.sha256(text.encode()).digest()[:dimensions]]
+
+
+class EmbeddingServer:
+    """`with EmbeddingServer(["429", "500"]) as server`, then `server.base_url`; `server.seen` has the requests."""
+
+    def __init__(self, faults: Sequence[str] = ()) -> None:
+        self.faults = list(faults)
+        self.seen: list[dict[str, Any]] = []
+        handler = type("Handler", (_Handler,), {"owner": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: EmbeddingServer
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        fault = self.owner.faults.pop(0) if self.owner.faults else "ok"
+        self.owner.seen.append(body)
+        if fault.isdigit():
+            text = f"no: {self.headers['Authorization']}"
+            self._send(int(fault), json.dumps({"error": {"message": text}}).encode())
+            return
+        items = [
+            {"object": "embedding", "index": index, "embedding": vector(text, body.get("dimensions", DIMENSIONS))}
+            for index, text in enumerate(body["input"])
+        ]
+        match fault:
+            case "few":
+                items.pop()
+            case "twice":
+                items[-1]["index"] = 0
+            case "ragged":
+                items[-1]["embedding"] = [1.0]
+            case "null":
+                items[-1]["embedding"] = [None] * DIMENSIONS
+            case "narrow":
+                items = [item | {"embedding": [1.0, 2.0]} for item in items]
+            case "shuffled":
+                items.reverse()
+        data = json.dumps({"object": "list", "data": items, "model": body["model"]}).encode()
+        match fault:
+            case "garbage":
+                data = b"<html>It works!</html>"
+            case "stranger":
+                data = b'{"weather": "fine"}'
+            case "halfjson":
+                data = data[: len(data) // 2]
+        self._send(200, data, cut=fault == "half")
+
+    def _send(self, status: int, data: bytes, *, cut: bool = False) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        if status in {429, 500}:
+            self.send_header("Retry-After-Ms", "1")
+        self.end_headers()
+        self.wfile.write(data[: len(data) // 2] if cut else data)
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+        pass

@@ -1,0 +1,283 @@
+"""An OpenAI-compatible server on 127.0.0.1, in a process of its own, that answers by rote and misbehaves on demand.
+
+The answer is determined by a hash of the request's body. A prompt may hold a script of faults in angle brackets,
+`<500 500 garbage>`: the first request with this body meets the first fault, the second one the next, and those after
+the script are answered. The faults are
+
+- `400`: that status, for log-probabilities that the model does not give,
+- `401`, `404`, `429`, `500`: that status; the body repeats the Authorization header, as a careless proxy would,
+- `hang`: no answer, ever,
+- `garbage`: a page of HTML instead of JSON, `halfjson`: JSON that ends in the middle,
+- `stranger`: JSON that is no completion, `nochoice`: a completion without choices, `nousage`: one without token counts,
+  `badusage`: one with empty token counts, `badtext`: one whose text is not a string, `uncut`: no finish_reason,
+- `half`: half the body, then a closed connection,
+- `blank`: an empty text, `length`: an answer cut at the token limit, `sure`: the words with log-probabilities, of 0.
+
+Standard library only; nothing of rag_notes is used, so that what is asserted here is asserted independently.
+"""
+
+import asyncio
+import hashlib
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+SCRIPT = re.compile(r"<(\w+(?: \w+)*)>")
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+}
+
+
+class Seen(NamedTuple):
+    """One request as the server saw it: hash of its body, requests open at that moment, what it met."""
+
+    hash: str
+    simultaneous: int
+    met: str
+
+
+def body_hash(body: dict[str, Any]) -> str:
+    """The hash under which the server logs a body, whatever the order of its fields."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+class Loopback:
+    """The server as its tests see it: `with Loopback(log) as server`, then `server.base_url` and `server.seen()`.
+
+    `delay` is in seconds. `judge` is what a judge's prompt gets: "hash", "True" or "False". With `together`, no request
+    is answered before so many are open at the same time.
+    """
+
+    def __init__(self, log: Path, *, delay: float = 0.0, judge: str = "hash", together: int = 1) -> None:
+        self._log = log
+        self._options = {"log": str(log), "delay": delay, "judge": judge, "together": together}
+        self._process: subprocess.Popen[str] | None = None
+        self._port = 0
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, __file__, json.dumps(self._options)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self._port = int(self._process.stdout.readline())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        self._process.communicate()  # the server ends with its standard input
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    def seen(self) -> list[Seen]:
+        """All requests so far, in the order of their arrival."""
+        rows = (line.split() for line in self._log.read_text(encoding="utf-8").splitlines())
+        return [Seen(name, int(simultaneous), met) for name, simultaneous, met in rows]
+
+    def pause_after(self, number: int | None) -> None:
+        """Leave every request after the `number`-th in all without an answer (None: answer them again)."""
+        self._tell(f"pause/{number or sys.maxsize}").close()
+
+    def when_seen(self, number: int) -> socket.socket:
+        """A connection that becomes readable as soon as the server has seen `number` requests in all."""
+        return self._tell(f"wait/{number}", answered=False)
+
+    def wait_until_left(self) -> None:
+        """Return when all connections made so far are closed, and so all that was sent on them is logged."""
+        self._tell("left").close()
+
+    def _tell(self, path: str, *, answered: bool = True) -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", self._port), timeout=30)
+        connection.sendall(f"GET /{path} HTTP/1.1\r\n\r\n".encode())
+        if answered:
+            connection.recv(1)
+        return connection
+
+
+class _Server:
+    def __init__(self, log: str, delay: float, judge: str, together: int) -> None:
+        self.delay, self.judge, self.together = delay, judge, together
+        self.log = Path(log).open("ab", buffering=0)  # noqa: SIM115  (open as long as the process)
+        self.simultaneous = 0
+        self.total = 0
+        self.times: Counter[str] = Counter()
+        self.held: list[tuple[Connection, bytes]] = []
+        self.pause_after = sys.maxsize
+        self.connections: set[Connection] = set()
+        self.waiting: list[tuple[Callable[[], bool], Connection]] = []
+
+    def receive(self, connection: "Connection", head: str, body: bytes) -> None:
+        match head.split()[:2]:
+            case ["POST", "/v1/chat/completions"]:
+                self.complete(connection, head, body)
+            case ["GET", path] if path.startswith("/pause/"):
+                self.pause_after = int(path.removeprefix("/pause/"))
+                connection.reply(_http(200, b"{}"))
+            case ["GET", path] if path.startswith("/wait/"):
+                number = int(path.removeprefix("/wait/"))
+                self.when(lambda: self.total >= number, connection)
+            case ["GET", "/left"]:
+                self.when(lambda: self.connections == {connection}, connection)
+            case _:
+                connection.reply(_http(404, b"{}"))
+
+    def complete(self, connection: "Connection", head: str, body: bytes) -> None:
+        request = json.loads(body)
+        prompt = request["messages"][-1]["content"]
+        name = body_hash(request)
+        script = SCRIPT.search(prompt)
+        faults = script[1].split() if script else []
+        met = faults[self.times[name]] if self.times[name] < len(faults) else "ok"
+        self.times[name] += 1
+        self.simultaneous += 1
+        self.total += 1
+        self.log.write(f"{name} {self.simultaneous} {met}\n".encode())
+        self.tell()
+        connection.open = True
+        if met == "hang" or self.total > self.pause_after:
+            return
+        key = next((line for line in head.splitlines() if line.lower().startswith("authorization")), "")
+        self.held.append((connection, _answer(name, prompt, request["model"], self.judge, met, key)))
+        if len(self.held) >= self.together:
+            for held, data in self.held:
+                asyncio.get_running_loop().call_later(self.delay, held.reply, data, met == "half")
+            self.held.clear()
+
+    def when(self, reached: Callable[[], bool], connection: "Connection") -> None:
+        self.waiting.append((reached, connection))
+        self.tell()
+
+    def tell(self) -> None:
+        for item in self.waiting[:]:
+            if item[0]():
+                self.waiting.remove(item)
+                item[1].reply(_http(200, b"{}"))
+
+
+class Connection(asyncio.Protocol):
+    """One kept-alive HTTP/1.1 connection; a client has one request open on it at a time."""
+
+    def __init__(self, server: _Server) -> None:
+        self.server = server
+        self.buffer = b""
+        self.open = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.server.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        head, end, rest = self.buffer.partition(b"\r\n\r\n")
+        if not end:
+            return
+        found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        length = int(found[1]) if found else 0
+        if len(rest) >= length:
+            self.buffer = rest[length:]
+            self.server.receive(self, head.decode("latin-1"), rest[:length])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close_request()
+        self.server.connections.discard(self)
+        self.server.tell()
+
+    def close_request(self) -> None:
+        self.server.simultaneous -= self.open
+        self.open = False
+
+    def reply(self, data: bytes, and_close: bool = False) -> None:
+        self.close_request()
+        if not self.transport.is_closing():
+            self.transport.write(data)
+            if and_close:
+                self.transport.close()
+
+
+def _http(status: int, body: bytes, kind: str = "application/json", more: str = "") -> bytes:
+    head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+    return head.encode() + body
+
+
+def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str) -> bytes:
+    if met == "400":
+        return _http(400, b'{"error": {"message": "logprobs are not supported by this model"}}')
+    if met.isdigit():
+        # In milliseconds the client obeys it at once; a Retry-After of 0 alone makes it back off for half a second.
+        more = "Retry-After: 0\r\nRetry-After-Ms: 1\r\n" if met in {"429", "500"} else ""
+        return _http(int(met), json.dumps({"error": {"message": f"no: {key}", "code": met}}).encode(), more=more)
+    if met == "garbage":
+        return _http(200, b"<html>It works!</html>", kind="text/html")
+    if met == "stranger":
+        return _http(200, b'{"weather": "fine"}')
+    completion: dict[str, Any] = {
+        "id": f"chatcmpl-{name[:12]}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "" if met == "blank" else _text(name, prompt, judge)},
+                "finish_reason": "length" if met == "length" else "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": len(prompt) // 4, "completion_tokens": 7, "total_tokens": len(prompt) // 4 + 7},
+    }
+    choice = completion["choices"][0]
+    match met:
+        case "nochoice":
+            completion["choices"] = []
+        case "nousage":
+            del completion["usage"]
+        case "badusage":
+            completion["usage"] = {}
+        case "badtext":
+            choice["message"]["content"] = 42
+        case "uncut":
+            choice["finish_reason"] = None
+        case "sure":
+            words = re.findall(r"\S+\s*", choice["message"]["content"])
+            choice["logprobs"] = {"content": [{"token": word, "logprob": 0.0} for word in words]}
+    data = json.dumps(completion).encode()
+    if met == "halfjson":
+        return _http(200, data[: len(data) // 2])
+    answer = _http(200, data)
+    return answer[: -len(data) // 2] if met == "half" else answer
+
+
+def _text(name: str, prompt: str, judge: str) -> str:
+    """A verdict for a judge's prompt, else two short lines of words from the prompt, so that searches find some."""
+    number = int(name, 16)
+    if '{"status"' in prompt:
+        return json.dumps({"status": judge if judge != "hash" else str(number % 2 == 0)})
+    words = [word for word in prompt.split() if word.isalpha()] or ["nothing"]
+    chosen = [words[(number >> 16 * place) % len(words)] for place in range(6)]
+    return f"{' '.join(chosen[:3])}\n{' '.join(chosen[3:])} {name[:6]}"
+
+
+async def _serve(options: dict[str, Any]) -> None:
+    loop = asyncio.get_running_loop()
+    server = _Server(**options)
+    listening = await loop.create_server(lambda: Connection(server), "127.0.0.1", 0, backlog=1024)
+    print(listening.sockets[0].getsockname()[1], flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)  # until the parent closes it or dies
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(json.loads(sys.argv[1])))

@@ -1,0 +1,215 @@
+"""An LLM and a retriever that answer by a script and log what they are asked.
+
+The stage of a prompt is recognised by matching the prompt against the text files of the package, without rag_notes'
+own templates module, so that what is asserted of the prompts is asserted independently.
+"""
+
+import asyncio
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import rag_notes
+from rag_notes.llm.client import LLM
+from rag_notes.llm.store import Response, ResponseStore
+from rag_notes.rag import Event, Rag, Searcher
+from rag_notes.templates import Templates
+from rag_notes.types import Hit, Passage, Question
+
+Q = Question("q1", "Where was its builder born?", ("Dumfries",))
+TOKEN = re.compile(r"(^\s+|\S+?)(?:@(0\.\d+))?(\s+|$)")
+PROMPTS = Path(rag_notes.__file__).parent / "prompts"
+
+
+class Ask(NamedTuple):
+    """A prompt as the LLM got it, with the template it was made of (`""`: none) and what filled the placeholders."""
+
+    stage: str
+    language: str
+    fields: dict[str, str]
+    prompt: str
+    repeat: int
+
+
+Answer = Callable[[Ask], str | Awaitable[str]]
+
+
+def _pattern(path: Path) -> re.Pattern[str]:
+    body = path.read_text(encoding="utf-8").split("\n---\n", 1)[1].strip()
+    parts = re.split(r"\{([a-z_]+)\}", body)
+    return re.compile(
+        "".join(f"(?P<{part}>.*)" if odd % 2 else re.escape(part) for odd, part in enumerate(parts)), re.DOTALL
+    )
+
+
+PATTERNS = {
+    (path.stem, path.parent.name): _pattern(path)
+    for path in sorted(PROMPTS.glob("*/*.txt"))
+    if not path.stem.startswith("form_")
+}
+
+
+def recognise(prompt: str, repeat: int = 0) -> Ask:
+    """The one template that `prompt` is made of, with the fields; ValueError where two templates could have made it."""
+    found = [
+        Ask(*name, match.groupdict(), prompt, repeat)
+        for name, pattern in PATTERNS.items()
+        if (match := pattern.fullmatch(prompt))
+    ]
+    if len(found) > 1:
+        raise ValueError(f"this prompt could be any of {[ask.stage for ask in found]}: {prompt}")
+    return found[0] if found else Ask("", "", {}, prompt, repeat)
+
+
+def by_stage(**answers: str | Sequence[str]) -> Callable[[Ask], str]:
+    """Answers by stage: a string is the answer every time, of a list the first ask gets the first, and so on.
+
+    A stage that is not named, and one that is asked more often than there are answers, fail the test.
+    """
+    times: Counter[str] = Counter()
+
+    def answer(ask: Ask) -> str:
+        assert ask.stage in answers, f"not in the script: {ask.prompt}"
+        scripted = answers[ask.stage]
+        times[ask.stage] += 1
+        if isinstance(scripted, str):
+            return scripted
+        assert times[ask.stage] <= len(scripted), f"{ask.stage} is asked more often than the script says"
+        return scripted[times[ask.stage] - 1]
+
+    return answer
+
+
+def together(number: int, answer: Callable[[Ask], str], stages: set[str]) -> Answer:
+    """Keep back every answer to `stages` until `number` of them are asked: hangs where they are asked one by one."""
+    asked, all_asked = itertools.count(1), asyncio.Event()
+
+    async def held_back(ask: Ask) -> str:
+        if ask.stage in stages:
+            if next(asked) == number:
+                all_asked.set()
+            async with asyncio.timeout(30):  # not waited for: only a failing test gets that far
+                await all_asked.wait()
+        return answer(ask)
+
+    return held_back
+
+
+class ScriptedLLM(LLM):
+    """`answer` gives the text for each ask; every ask is in `asks`, and its stage in `log`, in the order of asking.
+
+    A call takes one second on paper, and as many tokens as its texts have words. Where log-probabilities are asked
+    for, the words are the tokens, certain but for those that the script writes with a probability: `in@0.3 1904`.
+    """
+
+    def __init__(self, answer: Answer, log: list[str] | None = None, **settings: Any) -> None:
+        super().__init__("scripted", store=ResponseStore(":memory:"), **settings)
+        self.asks: list[Ask] = []
+        self.log = [] if log is None else log
+        self._answer = answer
+
+    async def ask(self, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False, repeat: int = 0) -> Response:
+        ask = recognise(prompt, repeat)
+        self.asks.append(ask)
+        self.log.append(ask.stage)
+        given = self._answer(ask)
+        text = given if isinstance(given, str) else await given
+        tokens = tuple((word + space, math.log(float(p or 1))) for word, p, space in TOKEN.findall(text))
+        text = "".join(token for token, _ in tokens) if logprobs else text
+        response = Response(
+            text, "stop", len(prompt.split()), len(text.split()), seconds=1.0, logprobs=tokens if logprobs else None
+        )
+        self.usage.sent += 1
+        self.store.put(self.request(prompt, stop=stop, logprobs=logprobs, repeat=repeat), response)
+        return response
+
+    def asked(self, stage: str) -> list[dict[str, str]]:
+        """The fields of every ask of a stage."""
+        return [ask.fields for ask in self.asks if ask.stage == stage]
+
+
+def passage(name: str) -> Passage:
+    """The passage with the id `name`."""
+    return Passage(name, f"Title {name}", f"Text of {name}.")
+
+
+def shown(*names: str) -> str:
+    """The passages of these ids as a prompt shows them."""
+    return "\n\n".join(f"[{number}] Title {name}\nText of {name}." for number, name in enumerate(names, 1))
+
+
+class ScriptedRetriever:
+    """Finds the passages that `found` names for a query (ids by query, or a function), the first `top_k` of them.
+
+    `searches` has every (query, top_k), `batches` how many queries came at once; `log` gets a "search" for each.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self, found: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]], log: list[str] | None = None
+    ) -> None:
+        self.searches: list[tuple[str, int]] = []
+        self.batches: list[int] = []
+        self.log = [] if log is None else log
+        self._found = found if callable(found) else found.__getitem__
+
+    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+        self.batches.append(len(queries))
+        self.searches += [(query, top_k) for query in queries]
+        self.log += ["search"] * len(queries)
+        return [
+            [Hit(passage(name), 1 / rank) for rank, name in enumerate(self._found(query)[:top_k], 1)]
+            for query in queries
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+
+class Played(NamedTuple):
+    answer: str
+    log: list[str]
+    llm: ScriptedLLM
+    searches: list[tuple[str, int]]
+    batches: list[int]
+    trace: list[Event]
+
+    def queries(self) -> list[str]:
+        return [query for query, _ in self.searches]
+
+    def stops(self) -> list[str]:
+        return [event["reason"] for event in self.trace if event["event"] == "stop"]
+
+    def unreadable(self) -> list[str]:
+        """The stages whose responses could not be read."""
+        return [event["stage"] for event in self.trace if event["event"] == "unreadable"]
+
+    def notes(self) -> list[tuple[str, bool]]:
+        return [(event["text"], event["kept"]) for event in self.trace if event["event"] == "note"]
+
+
+def play(
+    method: Callable[..., Awaitable[str]],
+    answer: Answer,
+    found: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]] = lambda _: ["a", "b", "c", "d", "e", "f"],
+    *,
+    question: Question = Q,
+    **settings: Any,
+) -> Played:
+    """Run one method on one question by a script."""
+    log: list[str] = []
+    llm, retriever = ScriptedLLM(answer, log), ScriptedRetriever(found, log)
+    rag = Rag(question, method=method.__name__, llm=llm, searcher=Searcher(retriever), templates=Templates())
+    text = asyncio.run(_call(method, rag, question, settings))
+    return Played(text, log, llm, retriever.searches, retriever.batches, rag.trace)
+
+
+async def _call(
+    method: Callable[..., Awaitable[str]], rag: Rag, question: Question, settings: Mapping[str, Any]
+) -> str:
+    return await method(rag, question, **settings)

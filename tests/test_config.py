@@ -1,0 +1,324 @@
+"""Every choice composes and fits its code; every mistake is refused with the names that would do."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_notes.config import (
+    CONF,
+    PROJECT,
+    ConfigError,
+    build_datasets,
+    build_llm,
+    build_methods,
+    build_retriever,
+    choices,
+    load_config,
+    load_prices,
+)
+from rag_notes.llm.client import Price
+from rag_notes.llm.store import ResponseStore
+from rag_notes.retrieval.bm25 import BM25
+
+GIVEN = {"dataset": 0, "method": 2, "retriever": 1, "llm": 0}  # arguments that are no settings: rag, question, corpus
+EMPTY = inspect.Parameter.empty
+FILES = [path for group in GIVEN for path in sorted((CONF / group).glob("*.yaml"))]
+
+
+def target(settings: dict[str, Any]) -> Callable[..., Any]:
+    module, _, name = settings["_target_"].rpartition(".")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def composed(group: str, choice: str) -> dict[str, Any]:
+    options = [f"{group}={choice}"] + ([f"baseline={choice}"] if group == "method" else [])
+    chosen: dict[str, Any] = getattr(load_config(options), group)
+    return chosen if group in {"retriever", "llm"} else chosen[choice]
+
+
+def nested(settings: dict[str, Any], prefix: str = "") -> list[str]:
+    """The paths of the parts that a retriever is made of."""
+    parts = {f"{prefix}{name}": value for name, value in settings.items() if isinstance(value, dict)}
+    return [path for part, inner in parts.items() for path in (part, *nested(inner, f"{part}."))]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}={file.stem}")
+def test_every_choice_composes_and_its_target_takes_it(file: Path) -> None:
+    group = file.parent.name
+    settings = composed(group, file.stem)
+    function = target(settings)
+    del settings["_target_"]
+    inspect.signature(function).bind(*[None] * GIVEN[group], **settings)
+
+
+@pytest.mark.parametrize("study", choices("study"))
+def test_every_study_composes_and_has_its_notebook(study: str) -> None:
+    settings = load_config([f"study={study}"]).study
+    assert settings.name == study
+    assert (PROJECT / settings.notebook).is_file()
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}={file.stem}")
+def test_the_defaults_in_conf_are_those_of_the_signature(file: Path) -> None:
+    settings = composed(file.parent.name, file.stem)
+    parameters = list(inspect.signature(target(settings)).parameters.values())[GIVEN[file.parent.name] :]
+    assert set(settings) - {"_target_"} == {parameter.name for parameter in parameters}
+    # What a data set is read from has no default worth having; what was recorded is as it was recorded; a variant of a
+    # method or retriever is there for its other settings.
+    variant = file.parent.name in {"method", "retriever"} and file.stem != target(settings).__name__
+    if file.parent.name != "dataset" and file.stem != "recorded" and not variant:
+        parts = {name for name, value in settings.items() if isinstance(value, dict) and "_target_" in value}
+        values = {p.name: p.default for p in parameters if p.default is not EMPTY and p.name not in parts}
+        defaults = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        assert {name: settings[name] for name in defaults} == defaults
+
+
+def test_a_study_adds_variants_of_the_methods_chosen_with_all_their_settings() -> None:
+    variant = "+study.variants.short={method: deepnote, max_step: 1}"
+    config = load_config(["method=[vanilla,deepnote]", "method.deepnote.top_k=3", variant])
+    assert list(config.method) == ["vanilla", "deepnote", "short"]
+    assert config.method["short"] == config.method["deepnote"] | {"max_step": 1}
+    assert config.method["short"]["top_k"] == 3
+    assert list(load_config(["method=[vanilla]", variant]).method) == ["vanilla"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        ("short={method: deepnot}", "study.variants.short.method: 'deepnot' is no method; did you mean ['deepnote'"),
+        ("short={max_step: 1}", "study.variants.short.method: None is no method"),
+        ("vanilla={method: deepnote}", "study.variants.vanilla: a method has this name"),
+        ("short={method: deepnote, max_stp: 1}", "study.variants.short.max_stp: no such option; did you mean max_step"),
+        ("short={method: deepnote, max_step: x}", "study.variants.short.max_step: Input should be a valid integer"),
+    ],
+)
+def test_a_variant_that_does_not_fit_is_refused(variant: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config([f"+study.variants.{variant}"])
+    assert message in str(refused.value)
+
+
+PARTS = [(choice, path) for choice in choices("retriever") for path in nested(composed("retriever", choice))]
+
+
+@pytest.mark.parametrize(("choice", "path"), PARTS, ids=str)
+def test_every_part_of_a_retriever_has_the_settings_of_its_signature(choice: str, path: str) -> None:
+    settings = composed("retriever", choice)
+    for name in path.split("."):
+        settings = settings[name]
+    given = 0 if path.endswith("encoder") else 1  # a part of a part is called with the corpus or the vectors
+    parameters = list(inspect.signature(target(settings)).parameters)[given:]
+    assert sorted(settings.keys() - {"_target_"}) == sorted(parameters)
+
+
+@pytest.mark.parametrize("index", ["exact", "ivf", "hnsw"])
+def test_the_index_of_a_dense_retriever_is_a_choice(index: str) -> None:
+    direct = load_config(["retriever=dense", f"retriever/index={index}"]).retriever["index"]
+    inside = load_config(["retriever=hybrid", f"retriever/index@retriever.second.index={index}"]).retriever["second"]
+    assert direct == inside["index"]
+    parameters = list(inspect.signature(target(direct)).parameters.values())[1:]
+    assert {p.name: p.default for p in parameters} == {k: v for k, v in direct.items() if k != "_target_"}
+
+
+def test_a_part_of_a_hybrid_can_be_another_retriever() -> None:
+    options = ["retriever=hybrid", "retriever@retriever.first=bge_base_en", "retriever@retriever.second=embeddings_api"]
+    retriever = load_config([*options, "retriever.second.encoder.base_url=http://127.0.0.1:8000/v1"]).retriever
+    assert retriever["first"]["encoder"]["model"] == "BAAI/bge-base-en-v1.5"
+    assert retriever["second"]["encoder"]["base_url"] == "http://127.0.0.1:8000/v1"
+
+
+def test_parts_are_built_with_their_settings_and_paths_mean_the_repository(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["dataset=mini", "retriever=hybrid", "retriever@retriever.second=bm25", "retriever.depth=7"]
+    config = load_config(
+        [*options, "retriever.first.cache=null", "retriever.second.cache=null", "retriever.second.b=1"]
+    )
+    (dataset,) = build_datasets(config)
+    retriever = build_retriever(config, dataset.corpus)
+    described = retriever.describe()
+    assert (described["depth"], described["first"]["b"], described["second"]["b"]) == (7, 0.75, 1)
+    assert len(retriever.search(["Carmen"], 2)[0]) == 2
+    options = ["retriever=dense", "retriever.encoder.model=data/mini"]  # a folder of the repository, but of no model
+    pytest.importorskip("onnxruntime", reason="the ONNX encoder needs the extra `dense`")
+    with pytest.raises(FileNotFoundError, match="data/mini: an ONNX encoder needs"):
+        build_retriever(load_config(options), dataset.corpus)
+
+
+def test_the_default_is_the_small_benchmark_from_recordings() -> None:
+    config = load_config()
+    assert list(config.dataset) == ["mini", "mini_zh"]
+    assert config.llm["_target_"] == "rag_notes.llm.client.recorded"
+    assert list(config.method)[-1] == "amber"
+    assert set(config.method) == set(choices("method"))
+
+
+def test_options_reach_what_they_name() -> None:
+    config = load_config(
+        [
+            "dataset=[mini,musique]",
+            "limit=5",
+            "offset=2",
+            "dataset.musique.limit=7",
+            "method=[vanilla,deepnote]",
+            "method.deepnote.max_step=2",
+            "method.deepnote.queries=separate",
+            "retriever.b=1",
+            "confidence=0.9",
+        ]
+    )
+    cuts = {name: (settings["offset"], settings["limit"]) for name, settings in config.dataset.items()}
+    assert cuts == {"mini": (2, 5), "musique": (2, 7)}
+    assert (config.limit, config.offset, config.confidence, config.retriever["b"]) == (5, 2, 0.9, 1)
+    methods = build_methods(config)
+    assert list(methods) == ["vanilla", "deepnote"]
+    settings = inspect.signature(methods["deepnote"]).parameters
+    assert {name: settings[name].default for name in ("top_k", "max_step", "max_failure", "queries")} == {
+        "top_k": 5,
+        "max_step": 2,
+        "max_failure": 2,
+        "queries": "separate",
+    }
+
+
+def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config(["dataset=mini", "limit=3", "offset=1", "retriever.cache=null"])
+    (dataset,) = build_datasets(config)
+    assert (dataset.name, len(dataset.questions)) == ("mini", 3)
+    assert [question.id for question in dataset.questions] == ["bridge-02", "bridge-03", "bridge-04"]
+    retriever = build_retriever(config, dataset.corpus)
+    assert isinstance(retriever, BM25)
+    assert len(retriever.search(["Carmen"], 2)[0]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["method.deepnote.max_stp=2"],
+            "method.deepnote.max_stp: no such option; did you mean method.deepnote.max_step",
+        ),
+        (["+method.deepnote.max_stp=2"], "method.deepnote.max_stp: no such option; did you mean max_step"),
+        (["llm.tempature=0.2"], "llm.tempature: no such option; did you mean llm.temperature"),
+        (["limt=3"], "limt: no such option; did you mean limit"),
+        (["datset=mini"], "datset: no such option; did you mean dataset?"),
+        (["+anything=1"], "anything: no such option"),
+        (["nonsense"], "nonsense: no such option"),
+        (["dataset=hotpot"], "dataset=hotpot: no such dataset; there is hotpotqa"),
+        (["dataset=[mini,hotpot]"], "dataset=hotpot: no such dataset; there is hotpotqa"),
+        (["method=[vanilla,deepnot]"], "method=deepnot: no such method; there is deepnote"),
+        (["retriever=qqq"], "retriever=qqq: no such retriever; there is bge_base_en"),
+        (["llm=opnai"], "llm=opnai: no such llm; there is openai"),
+        (["study=main"], "study=main: no such study; there is main_results"),
+        (["method.deepnote.max_step=two"], "method.deepnote.max_step: Input should be a valid integer (given: 'two')"),
+        (["method.vanilla.top_k=3.5"], "method.vanilla.top_k: Input should be a valid integer (given: 3.5)"),
+        (["method.vanilla.top_k=null"], "method.vanilla.top_k: Input should be a valid integer (given: None)"),
+        (["method.deepnote.queries=both"], "Input should be 'joined' or 'separate' (given: 'both')"),
+        (["dataset.mini.path=3"], "dataset.mini.path: Input should be a valid string (given: 3)"),
+        (
+            ["retriever=dense", "retriever.encoder.poling=cls"],
+            "retriever.encoder.poling: no such option; did you mean retriever.encoder.pooling",
+        ),
+        (
+            ["retriever=hybrid", "+retriever.second.encoder.poling=cls"],
+            "retriever.second.encoder.poling: no such option; did you mean pooling",
+        ),
+        (["retriever=dense", "retriever.encoder.pooling=max"], "retriever.encoder.pooling: Input should be 'cls',"),
+        (
+            ["retriever=dense", "retriever.encoder.max_length=0"],
+            "retriever.encoder.max_length: Input should be greater",
+        ),
+        (["retriever=dense", "retriever.encoder=bge"], "retriever.encoder: needs a part, settings with their own"),
+        (["retriever=dense", "~retriever.encoder"], "retriever.encoder: is required and not set"),
+        (["retriever=dense", "~retriever.encoder.model"], "retriever.encoder.model: is required and not set"),
+        (["retriever=dense", "retriever.dtype=float8"], "retriever.dtype: Input should be 'float16' or 'float32'"),
+        (["retriever=dense", "retriever/index=hnw"], "retriever/index=hnw: no such retriever/index; there is hnsw"),
+        (
+            ["retriever=dense", "retriever/index=hnsw", "retriever.index.links=many"],
+            "retriever.index.links: Input should be a valid integer (given: 'many')",
+        ),
+        (
+            ["retriever=hybrid", "retriever.second.encoder._target_=rag_notes.nope.Encoder"],
+            "retriever.second.encoder._target_: 'rag_notes.nope.Encoder' cannot be imported",
+        ),
+        (
+            ["retriever=hybrid", "retriever@retriever.second=bge"],
+            "retriever=bge: no such retriever; there is bge_base_",
+        ),
+        (["retriever.language=de"], "retriever.language: Input should be 'auto', 'en' or 'zh' (given: 'de')"),
+        (["retriever.stemming=yes please"], "retriever.stemming: Input should be a valid boolean"),
+        (["llm.temperature=hot"], "llm.temperature: Input should be a valid number (given: 'hot')"),
+        (["limit=ten"], "limit: Input should be a valid integer (given: 'ten')"),
+        (["retry_errors=maybe"], "retry_errors: Input should be a valid boolean (given: 'maybe')"),
+        (["method.deepnote=3"], "method.deepnote: Input should be a valid dictionary (given: 3)"),
+        (["~dataset.mini.path"], "dataset.mini.path: is required and not set"),
+        (["method=[]"], "method: is required and not set"),
+        (
+            ["method.vanilla._target_=rag_notes.methods.nope"],
+            "method.vanilla._target_: 'rag_notes.methods.nope' cannot",
+        ),
+        (["method=[deepnote]"], "baseline=vanilla is not among the methods ['deepnote']; add it, name another one, or"),
+        (["llm=openai,local"], "Ambiguous value for argument 'llm=openai,local'"),
+    ],
+)
+def test_a_mistake_is_refused_with_what_would_do(options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(options)
+    assert message in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_one_method_alone_is_compared_with_none() -> None:
+    assert load_config(["method=deepnote", "baseline=null"]).baseline is None
+
+
+def test_every_mistake_of_one_part_is_named_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(["method.deepnote.max_step=two", "method.deepnote.top_k=x"])
+    assert [line.split(":")[0] for line in str(error.value).splitlines()] == [
+        "method.deepnote.top_k",
+        "method.deepnote.max_step",
+    ]
+
+
+def test_the_price_table_is_dated_and_used_for_its_models_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "not a key")
+    for price in load_prices().values():
+        assert 0 < price["prompt"] < price["completion"]
+        assert len(price["date"]) == len("2024-01-31")
+        assert price["source"]
+
+    def price_of(*options: str) -> Price | None:
+        return build_llm(load_config(["llm=openai", f"llm.store={tmp_path / 's.sqlite'}", *options])).price
+
+    assert price_of() == Price(0.15, 0.60)
+    assert price_of("llm.model=gpt-4o") == Price(2.5, 10.0)
+    assert price_of("llm.prompt_price=1", "llm.completion_price=2") == Price(1, 2)
+    assert price_of("llm.model=my-own") is None
+    with pytest.raises(ValueError, match="max_cost needs the price of 'my-own'"):
+        price_of("llm.model=my-own", "llm.max_cost=5")
+    with pytest.raises(ValueError, match="set both llm"):
+        price_of("llm.prompt_price=1")
+
+
+def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    options = ["llm=openai", f"llm.store={tmp_path / 's.sqlite'}", "llm.api_key_variable=MY_KEY"]
+    with pytest.raises(ValueError, match="set the environment variable MY_KEY"):
+        build_llm(load_config(options))
+    own = build_llm(load_config([*options, "llm.base_url=http://127.0.0.1:8000/v1", "llm.model=mine"]))
+    assert (own.model, own.base_url) == ("mine", "http://127.0.0.1:8000/v1")
+
+
+def test_recordings_are_read_and_the_network_is_forbidden(tmp_path: Path) -> None:
+    ResponseStore(":memory:").export_jsonl(tmp_path / "empty.jsonl.xz")
+    llm = build_llm(load_config([f"llm.recordings=[{tmp_path / 'empty.jsonl.xz'}]", "llm.model=gpt-4o"]))
+    assert (llm.base_url, len(llm.store), llm.price) == (None, 0, Price(2.5, 10.0))

@@ -1,0 +1,144 @@
+"""Amber's content filter against the gold passages, from traces of scripted runs worked by hand."""
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_notes.evaluate import evaluate
+from rag_notes.methods.amber import amber
+from rag_notes.metrics.stats import wilson
+from rag_notes.records import Run
+from rag_notes.report.content_filter import (
+    chunk_verdicts,
+    confusion,
+    confusion_figure,
+    filter_coverage,
+    filter_rates,
+    sentence_filter,
+)
+from rag_notes.report.figures import save_figure
+from rag_notes.types import Dataset, Question
+from tests.scripted import Ask, ScriptedLLM, ScriptedRetriever
+
+QUESTIONS = (
+    Question("q1", "Who built a?", ("Text of",), gold_ids=("a", "b"), type="bridge"),
+    Question("q2", "Who built c?", ("of c",), gold_ids=("c",), type="single"),
+    Question("q3", "Who is nobody?"),
+    Question("q4", "Who failed?", ("x",), gold_ids=("a",)),
+)
+DATASET = Dataset("made", QUESTIONS, ())
+USEFUL = {"Who built a?": "ac", "Who built c?": "cd"}  # a gold, b dropped, c and d wrongly kept
+
+
+def answer(ask: Ask) -> str:
+    match ask.stage:
+        case "amber_chunk_filter":
+            if ask.fields["question"] == "Who failed?":
+                raise RuntimeError("gone")
+            name = ask.fields["context"].split()[2]
+            if name == "e":
+                return "hard to say"
+            return '{"result": "useful"}' if name in USEFUL.get(ask.fields["question"], "") else '{"result": "useless"}'
+        case "amber_sentence_filter":
+            return "nothing" if "Text of d." in ask.fields["context"] else ask.fields["context"]
+        case "amber_sufficient":
+            return '{"status": "False"}'
+        case "amber_query":
+            return "New question: And then?"
+        case _:
+            return "a note"
+
+
+def run(**settings: Any) -> Run:
+    async def filtered(rag: Any, question: Question) -> str:
+        return await amber(rag, question, top_k=5, max_iterations=2, agents=False, **settings)
+
+    retriever = ScriptedRetriever(lambda query: "abcde" if query != "And then?" else "fghij")
+    return asyncio.run(
+        evaluate({"amber": filtered}, QUESTIONS, retriever, ScriptedLLM(answer), dataset="made", progress=False)
+    )
+
+
+RUN = run()
+VERDICTS: Any = chunk_verdicts([RUN], [DATASET])
+
+
+def test_verdicts_are_those_of_the_first_iteration() -> None:
+    assert len(VERDICTS) == 10
+    assert "".join(VERDICTS["passage_id"]) == "abcde" * 2
+    first = VERDICTS[VERDICTS["question_id"] == "q1"]
+    assert "".join(first.loc[first["useful"], "passage_id"]) == "ac"
+    assert "".join(first.loc[first["gold"], "passage_id"]) == "ab"
+    assert VERDICTS["unreadable"].tolist() == ([False] * 4 + [True]) * 2
+    coverage = filter_coverage([RUN], [DATASET])
+    assert coverage.values.tolist() == [["made", 4, 1, 1, 2]]
+
+
+def test_rates_by_hand() -> None:
+    assert confusion(VERDICTS).tolist() == [[5, 2], [1, 2]]
+    rates: Any = filter_rates(VERDICTS, resamples=200).set_index("rate")
+    by_hand = {
+        "accuracy": (7, 10),
+        "precision": (2, 4),
+        "recall (gold kept)": (2, 3),
+        "specificity (other dropped)": (5, 7),
+    }
+    for rate, (count, of) in by_hand.items():
+        low, high, _ = wilson(count, of)
+        assert rates.loc[rate, ["value", "low", "high"]].tolist() == [count / of, low, high]
+        assert rates.loc[rate, ["count", "of"]].tolist() == [count, of]
+    assert rates.loc["F1", "value"] == pytest.approx(2 * 2 / (2 * 2 + 2 + 1))
+    # Resampling two questions draws the first twice (F1 1/2), both (4/7) or the second twice (2/3).
+    assert rates.loc["F1", ["low", "high"]].tolist() == [pytest.approx(1 / 2), pytest.approx(2 / 3)]
+    # Amber, section 5.2: over 90 % of the useful passages kept, over 40 % of the useless ones dropped.
+    assert rates["paper"].dropna().to_dict() == {"recall (gold kept)": 0.9, "specificity (other dropped)": 0.4}
+    by_type: Any = filter_rates(VERDICTS, by="type", resamples=100).set_index(["type", "rate"])
+    assert by_type.loc[("single", "recall (gold kept)"), "value"] == 1.0
+
+
+def test_rates_of_nothing_are_missing() -> None:
+    only_gold = VERDICTS[VERDICTS["gold"]]
+    rates: Any = filter_rates(only_gold, resamples=100).set_index("rate")
+    assert math.isnan(rates.loc["specificity (other dropped)", "value"])
+    assert rates.loc["specificity (other dropped)", "of"] == 0
+    dropped = VERDICTS[~VERDICTS["useful"] & ~VERDICTS["gold"]]
+    nothing: Any = filter_rates(dropped, resamples=100).set_index("rate")
+    assert math.isnan(nothing.loc["F1", "low"])
+    assert filter_rates(VERDICTS[:0]).empty
+
+
+def test_the_sentence_filter_is_measured_on_what_it_saw() -> None:
+    table: Any = sentence_filter([RUN], [DATASET]).set_index("what")
+    assert table["count"].to_dict() == {
+        "passages cut": 3,  # a and c, c; not d
+        "words kept": 12,
+        "words kept of those cut": 9,
+        "answers kept": 3,
+    }
+    assert table["of"].to_dict() == {
+        "passages cut": 4,
+        "words kept": 12,
+        "words kept of those cut": 9,
+        "answers kept": 3,
+    }
+    assert table["low"].isna().tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize("part", ["chunk_filter", "sentence_filter"])
+def test_a_filter_that_is_off_has_no_rows(part: str) -> None:
+    made = run(**{part: False})
+    verdicts, sentences = chunk_verdicts([made], [DATASET]), sentence_filter([made], [DATASET])
+    assert (verdicts.empty, sentences.empty) == (part == "chunk_filter", part == "sentence_filter")
+    if part == "chunk_filter":  # every passage reaches the sentence filter, those of the failing question too
+        assert sentences.set_index("what").loc["passages cut", "of"] == 15
+
+
+def test_the_figure_is_drawn_whatever_is_missing(tmp_path: Path) -> None:
+    texts = [text.get_text() for text in confusion_figure(VERDICTS).axes[0].texts]
+    assert texts == ["5\n71 %", "2\n29 %", "1\n33 %", "2\n67 %"]
+    assert [text.get_text() for text in confusion_figure(VERDICTS[:0]).axes[0].texts] == ["0\n–"] * 4
+    first, again = (save_figure(confusion_figure(VERDICTS), VERDICTS, tmp_path / name, "c")[0] for name in "ab")
+    assert first.read_bytes() == again.read_bytes()

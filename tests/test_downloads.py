@@ -1,0 +1,320 @@
+"""The table of downloads, and the command that follows it, against a server of files."""
+
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rag_notes.cli import main
+from rag_notes.config import CONF, choices
+from rag_notes.downloads import DownloadError, File, Member, download, load_downloads
+from rag_notes.fetch import DiskFullError
+from tests.file_server import FileServer
+
+OURS = {"mini", "mini_zh", "plain"}
+TABLE = load_downloads(CONF / "downloads.yaml")
+
+
+def settings(group: str, name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((CONF / group / f"{name}.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def targets(files: list[File]) -> set[str]:
+    return {path for file in files for path in [file.path, *(member.path for member in file.members)]}
+
+
+@pytest.mark.parametrize("name", sorted(set(choices("dataset")) - OURS))
+def test_every_data_set_is_downloaded_to_where_its_loader_looks(name: str) -> None:
+    wanted = settings("dataset", name)
+    paths = {wanted[key] for key in ("path", "corpus", "search_results") if wanted.get(key)}
+    assert paths <= targets(TABLE.dataset[name].files)
+
+
+@pytest.mark.parametrize("name", choices("corpus"))
+def test_every_corpus_is_downloaded_to_where_it_is_prepared_from(name: str) -> None:
+    wanted = settings("corpus", name)
+    paths = set(wanted.get("paths", [wanted.get("path")]))
+    entry = TABLE.corpus[name] if name in TABLE.corpus else TABLE.dataset[name.removesuffix("_distractor")]
+    there = targets(entry.files)
+    assert paths <= there | {str(Path(path).parent) for path in there}
+
+
+def test_the_table_has_nothing_else_and_names_licences_and_addresses() -> None:
+    assert set(TABLE.dataset) == set(choices("dataset")) - OURS
+    assert set(TABLE.corpus) <= set(choices("corpus"))
+    known: dict[str, list[int | str | None]] = {}
+    for _, entry in TABLE.entries():
+        assert entry.licence.strip()
+        assert entry.page.startswith("https://")
+        for file in entry.files:
+            assert all("drive.google" not in url for url in file.urls)
+            assert all(url.startswith("https://") for url in file.urls[:1])
+            # Without encryption only the checksum tells that nobody changed the file on its way.
+            assert file.checksum is not None or all(url.startswith("https://") for url in file.urls)
+            assert all(path.startswith("data/") for path in targets([file]))
+            for path, *facts in [
+                (file.path, file.size, file.checksum),
+                *((m.path, m.size, m.checksum) for m in file.members),
+            ]:
+                assert known.setdefault(path, facts) == facts
+
+
+ENTRY = {"urls": ["https://a/f"], "path": "data/f", "size": 1, "checksum": None}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"path": "../f"}, "files.0.path: Value error, expected a relative path without '..'"),
+        ({"path": "/f"}, "files.0.path: Value error, expected a relative path"),
+        ({"checksum": "crc32:1"}, "files.0.checksum: String should match pattern"),
+        ({"size": -1}, "files.0.size: Input should be greater than or equal to 0"),
+        ({"sha256": "0"}, "files.0.sha256: Extra inputs are not permitted"),
+        ({"members": [{"name": "n", "path": "a/../../f"}]}, "files.0.members.0.path: Value error"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_by_field(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+    entry = {"licence": "MIT", "page": "https://a", "files": [ENTRY | change]}
+    table = tmp_path / "t.yaml"
+    table.write_text(yaml.safe_dump({"dataset": {"d": entry}, "corpus": {}}), encoding="utf-8")
+    with pytest.raises(DownloadError) as error:
+        load_downloads(table)
+    assert str(error.value).startswith(f"{table}, dataset.d.{problem}")
+
+
+def zipped(**files: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def tarred(**files: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+        link = tarfile.TarInfo("top/link.json")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    return buffer.getvalue()
+
+
+PLAIN, DEV = b'{"question": "q"}\n' * 500, b"[1, 2]\n" * 300
+ZIP = zipped(**{"top/dev.json": DEV, "__MACOSX/top/dev.json": b"x", "../evil.json": b"evil", "top/train.json": b"t"})
+GZ = gzip.compress(DEV, mtime=0)
+TAR = tarred(**{"top/dev.json": DEV, "../../evil.json": b"evil"})
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with FileServer({"plain": PLAIN, "a.zip": ZIP, "a.tar": TAR, "a.gz": GZ}) as running:
+        yield running
+
+
+def sha256(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def one(
+    path: str, *urls: str, size: int | None = None, checksum: str | None = None, members: dict[str, str] | None = None
+) -> File:
+    parts = [Member(name=name, path=target) for name, target in (members or {}).items()]
+    return File(urls=list(urls), path=path, size=size, checksum=checksum, members=parts)
+
+
+def table_of(folder: Path, *files: File) -> Path:
+    entry = {"licence": "MIT", "page": "https://page.example/", "files": [file.model_dump() for file in files]}
+    path = folder / "table.yaml"
+    path.write_text(yaml.safe_dump({"dataset": {"mine": entry}, "corpus": {"other": entry}}), encoding="utf-8")
+    return path
+
+
+def run(folder: Path, table: Path, *options: str) -> int:
+    return main(["download", *options, "--table", str(table), "--into", str(folder)])
+
+
+def test_the_list_names_size_licence_page_and_what_is_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = table_of(tmp_path, one("data/a", "https://a/a", size=1_500_000), one("data/b", size=2), one("data/c"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "b").write_bytes(b"12")
+    assert run(tmp_path, table) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["what", "size", "here", "licence", "page"]
+    assert [row.split("  ")[0] for row in rows] == ["dataset=mine", "corpus=other"]
+    assert "1.5 MB and more  1 of 3 files, by hand  MIT      https://page.example/" in rows[0]
+
+
+def test_the_projects_own_table_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["download"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"{name} " in shown and entry.licence in shown for name, entry in TABLE.entries())
+
+
+@pytest.mark.parametrize("options", [["dataset=mine"], ["dataset=[mine]", "corpus=[other, other]"]])
+def test_files_are_downloaded_checked_and_recorded(
+    server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    table = table_of(tmp_path, one("data/x/plain.jsonl", server.url("plain")))
+    assert run(tmp_path, table, *options) == 0
+    assert (tmp_path / "data/x/plain.jsonl").read_bytes() == PLAIN
+    assert len(server.seen) == 1
+    shown = capsys.readouterr().out
+    assert "dataset=mine (licence: MIT)\n  data/x/plain.jsonl: downloaded, 9,000 bytes\n" in shown
+    assert f"no checksum is published for it; it has {sha256(PLAIN)}, recorded in .plain.jsonl.sha256" in shown
+    assert run(tmp_path, table, *options) == 0
+    assert len(server.seen) == 1
+    assert "  data/x/plain.jsonl: is here\n" in capsys.readouterr().out
+
+
+def test_a_later_download_must_have_the_recorded_checksum(
+    server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = table_of(tmp_path, one("data/plain", server.url("plain")))
+    assert run(tmp_path, table, "dataset=mine") == 0
+    (tmp_path / "data/plain").unlink()
+    server.files["plain"] = PLAIN[::-1]
+    assert run(tmp_path, table, "dataset=mine") == 1
+    shown = capsys.readouterr().out
+    assert f"{sha256(PLAIN)} is expected" in shown
+    assert f"of an earlier download; delete {tmp_path}/data/.plain.sha256 to forget it" in shown
+    assert not (tmp_path / "data/plain").exists()
+    (tmp_path / "data/.plain.sha256").unlink()
+    assert run(tmp_path, table, "dataset=mine") == 0
+    assert (tmp_path / "data/plain").read_bytes() == PLAIN[::-1]
+
+
+def test_a_file_here_that_is_another_one_is_not_touched(
+    server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = table_of(tmp_path, one("data/plain", server.url("plain"), checksum=sha256(PLAIN)))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/plain").write_bytes(b"mine")
+    assert run(tmp_path, table, "dataset=mine") == 1
+    assert "is expected; move it away, and the same command downloads it anew" in capsys.readouterr().out
+    assert (tmp_path / "data/plain").read_bytes() == b"mine"
+    assert server.seen == []
+
+
+@pytest.mark.parametrize(("archive", "content"), [("a.zip", ZIP), ("a.tar", TAR), ("a.gz", GZ)])
+def test_only_the_named_members_are_unpacked_to_the_named_places(
+    server: FileServer, tmp_path: Path, archive: str, content: bytes
+) -> None:
+    table = table_of(
+        tmp_path,
+        one(
+            f"data/{archive}", server.url(archive), checksum=sha256(content), members={"dev.json": "data/deep/dev.json"}
+        ),
+    )
+    assert run(tmp_path, table, "dataset=mine") == 0
+    assert (tmp_path / "data/deep/dev.json").read_bytes() == DEV
+    written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert written - {f"data/.{archive}.lock"} == {"table.yaml", f"data/{archive}", "data/deep/dev.json"}
+    assert not list(tmp_path.parent.glob("evil*"))
+    # The archive may go: what was wanted of it is here.
+    (tmp_path / f"data/{archive}").unlink()
+    assert run(tmp_path, table, "dataset=mine") == 0
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("archive", "member", "message"),
+    [
+        ("a.zip", "test.json", "0 members end in test.json, one is expected; there is ../evil.json, __MACOSX/top/dev"),
+        ("a.zip", "json", "0 members end in json"),
+        ("a.tar", "link.json", "0 members end in link.json"),
+        (
+            "bad.zip",
+            "dev.json",
+            "damaged (File is not a zip file); delete it, and the same command downloads it anew",
+        ),
+        ("cut.gz", "dev.json", "damaged (Compressed file ended before the end-of-stream marker was reached)"),
+        ("bad.tar", "dev.json", "damaged (file could not be opened successfully"),
+    ],
+)
+def test_an_archive_without_the_member_or_damaged_is_named(
+    server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], archive: str, member: str, message: str
+) -> None:
+    server.files |= {"bad.zip": ZIP[:-30], "bad.tar": b"x" * 2000, "cut.gz": gzip.compress(os.urandom(4000))[:-900]}
+    table = table_of(tmp_path, one(f"data/{archive}", server.url(archive), members={member: "data/m"}))
+    assert run(tmp_path, table, "dataset=mine") == 1
+    assert f"{tmp_path}/data/{archive}: {message}" in capsys.readouterr().out
+    assert not (tmp_path / "data/m").exists()
+    assert not (tmp_path / "data/m.part").exists()
+    assert not list((tmp_path / "data").glob(".*.sha256"))
+
+
+def test_a_file_by_hand_is_asked_for_then_checked_and_unpacked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = table_of(tmp_path, one("data/a.zip", members={"dev.json": "data/dev.json"}))
+    assert run(tmp_path, table, "dataset=mine") == 1
+    said = capsys.readouterr()
+    assert f"{tmp_path}/data/a.zip: no program can download it\n" in said.out
+    wanted = f"by hand: get a.zip from https://page.example/, put it at {tmp_path}/data/a.zip, and run the same command"
+    assert wanted in said.out
+    assert said.err == "1 files are missing, see above; the same command continues\n"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.zip").write_bytes(ZIP)
+    assert run(tmp_path, table, "dataset=mine") == 0
+    assert (tmp_path / "data/dev.json").read_bytes() == DEV
+
+
+def test_one_file_that_fails_does_not_keep_the_others_from_coming(
+    server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = table_of(tmp_path, one("data/gone", server.url("gone")), one("data/plain", server.url("plain")))
+    assert run(tmp_path, table, "dataset=mine") == 1
+    shown = capsys.readouterr().out
+    assert f"{server.url('gone')}: HTTP 404\n  by hand: get gone from https://page.example/, put it at" in shown
+    assert (tmp_path / "data/plain").read_bytes() == PLAIN
+
+
+def test_a_full_disk_ends_it_all(server: FileServer, tmp_path: Path) -> None:
+    table = table_of(tmp_path, one("data/a.gz", server.url("a.gz"), members={"dev.json": "data/d"}), one("data/b", "x"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/d.part").symlink_to("/dev/full")
+    entries = list(load_downloads(table).entries())
+    with pytest.raises(DiskFullError, match="data/d: the disk is full"):
+        download(entries, tmp_path, waits=(), say=lambda _: None)
+    assert [seen.path for seen in server.seen] == ["a.gz"]
+
+
+@pytest.mark.parametrize("option", ["dataset=main", "main", "corpus=mine"])
+def test_an_unknown_name_is_refused_with_the_nearest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert run(tmp_path, table_of(tmp_path, one("data/a")), option) == 2
+    assert f"rag-notes: {option}: nothing to download by that name; there is " in capsys.readouterr().err
+
+
+def test_a_killed_command_is_continued_by_the_same_command(server: FileServer, tmp_path: Path) -> None:
+    table = table_of(tmp_path, one("data/plain", server.url("plain"), size=len(PLAIN), checksum=sha256(PLAIN)))
+    call = "import sys; from rag_notes.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", call, "download", "dataset=mine", "--table", str(table), "--into", str(tmp_path)]
+    server.faults = ["hold:4000"]
+    part = tmp_path / "data/plain.part"
+    with subprocess.Popen(command) as process:
+        while not (part.exists() and part.stat().st_size == 4000):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    assert not (tmp_path / "data/plain").exists()
+    assert subprocess.run(command, check=False).returncode == 0
+    assert (tmp_path / "data/plain").read_bytes() == PLAIN
+    assert [(seen.range, seen.status) for seen in server.seen] == [(None, 200), ("bytes=4000-", 206)]

@@ -1,0 +1,363 @@
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from rouge_score import rouge_scorer
+
+from rag_notes.metrics import (
+    REJECTION_PHRASES,
+    REJECTION_WORDS,
+    accuracy,
+    accuracy_raw,
+    exact_match,
+    f1,
+    is_rejection,
+    normalize_answer,
+    read_yes_no,
+    score_answer,
+    str_em,
+    str_hit,
+    yes_no_accuracy,
+)
+from rag_notes.types import Language, QAPair, Question
+
+PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+WORDS = [
+    "The",
+    "a",
+    "an",
+    "the",
+    "Eiffel",
+    "Tower,",
+    "tower",
+    "U.S.",
+    "(1999)",
+    "1999",
+    "café",
+    "-",
+    "'s",
+    "No",
+    "theatre",
+]
+
+
+def reference_tokens(text: str) -> list[str]:
+    """SQuAD's normalisation word by word instead of by patterns: the articles are found by splitting at spaces."""
+    stripped = "".join("" if char in PUNCTUATION else char for char in text.lower())
+    return [word for word in stripped.split() if word not in {"a", "an", "the"}]
+
+
+def reference_f1(pred: str, gold: str) -> float:
+    """F1 from precision and recall, the overlap taken by crossing off one gold token a match."""
+    left = reference_tokens(gold)
+    n_gold, n_pred, same = len(left), len(reference_tokens(pred)), 0
+    for token in reference_tokens(pred):
+        if token in left:
+            left.remove(token)
+            same += 1
+    if same == 0:
+        return 0.0
+    precision, recall = same / n_pred, same / n_gold
+    return 2 * precision * recall / (precision + recall)
+
+
+def random_pairs(count: int, seed: int) -> Iterator[tuple[str, str]]:
+    rng = random.Random(seed)
+    for _ in range(count):
+        pred, gold = (" ".join(rng.choices(WORDS, k=rng.randint(1, 6))) for _ in range(2))
+        yield pred, gold
+
+
+class SpaceTokenizer:
+    def tokenize(self, text: str) -> list[str]:
+        return text.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("  The  Eiffel-Tower, (Paris)! ", "en", "eiffeltower paris"),
+        ("a theatre an anthem", "en", "theatre anthem"),  # articles go as words, not as letters
+        ("A.B.", "en", "ab"),  # punctuation goes before articles
+        ("It’s “big”", "en", "it’s “big”"),  # SQuAD drops ASCII punctuation only
+        ("“启明行动”，（2023年）！", "zh", "启明行动2023年"),
+        ("约翰·史密斯《红楼梦》…", "zh", "约翰史密斯红楼梦"),
+        ("Ａ＋Ｂ＝￥５％～", "zh", "ａｂ￥５"),  # full-width signs go, a currency sign is no punctuation
+        ("，。", "en", "，。"),
+    ],
+)
+def test_normalize_answer(text: str, language: Language, expected: str) -> None:
+    assert normalize_answer(text, language) == expected
+
+
+def test_short_answer_metrics_agree_with_a_reimplementation_of_squad() -> None:
+    scores: Counter[str] = Counter()
+    for pred, gold in random_pairs(3000, seed=1):
+        p, g = reference_tokens(pred), reference_tokens(gold)
+        if not g:
+            continue
+        assert exact_match(pred, [gold]) == float(p == g)
+        assert f1(pred, [gold]) == pytest.approx(reference_f1(pred, gold), abs=1e-12)
+        assert accuracy(pred, [gold]) == float(" ".join(g) in " ".join(p))
+        scores["em"] += exact_match(pred, [gold]) == 1
+        scores["partial"] += 0 < f1(pred, [gold]) < 1
+    assert scores["em"] > 20  # the sample holds both kinds
+    assert scores["partial"] > 500
+
+
+def test_f1_is_rouge_1_of_the_normalised_answers() -> None:
+    scorer = rouge_scorer.RougeScorer(["rouge1"], tokenizer=SpaceTokenizer())
+    for pred, gold in random_pairs(500, seed=2):
+        p, g = normalize_answer(pred), normalize_answer(gold)
+        if p and g:
+            assert f1(pred, [gold]) == pytest.approx(scorer.score(g, p)["rouge1"].fmeasure, abs=1e-12)
+
+
+def test_properties_of_short_answer_metrics() -> None:
+    rng = random.Random(3)
+    for pred, gold in random_pairs(2000, seed=4):
+        em, token_f1, acc = exact_match(pred, [gold]), f1(pred, [gold]), accuracy(pred, [gold])
+        assert em <= token_f1 <= 1
+        assert em <= acc
+        assert token_f1 == f1(gold, [pred])
+        assert f1(pred, ["unrelated", gold]) == max(token_f1, f1(pred, ["unrelated"]))
+        shuffled = pred.split()
+        rng.shuffle(shuffled)
+        if normalize_answer(gold):
+            assert (f1(" ".join(shuffled), [gold]) > 0) == (token_f1 > 0)
+
+
+def test_f1_by_hand() -> None:
+    # prediction: barack obama senior (3 tokens); gold: barack obama (2); 2 shared: 2*2/(3+2) = 0.8
+    assert f1("Barack Obama Senior", ["Barack Obama"]) == pytest.approx(0.8)
+    # "new" stands twice in the gold and once in the prediction, so it is shared once: 2*2/(2+3) = 0.8
+    assert f1("new york", ["new new york"]) == pytest.approx(0.8)
+    # best over golds: 2*1/(1+2) = 2/3 against "Paris France", 0 against "Rome"
+    assert f1("Paris", ["Rome", "Paris, France"]) == pytest.approx(2 / 3)
+    assert f1("", ["Paris"]) == 0
+
+
+def test_f1_of_chinese_counts_words() -> None:
+    # 清华大学 / 在 / 北京市 against 北京市: 2*1/(3+1); single characters would give 2*3/(8+3)
+    assert f1("清华大学在北京市。", ["北京市"], language="zh") == pytest.approx(2 * 1 / (3 + 1))
+    assert f1("《红楼梦》", ["红楼梦"], language="zh") == 1
+    assert f1("红楼梦。", ["红楼梦"], language="en") == 0  # one token a string, and the full stop stays
+
+
+def test_hotpot_rule_for_closed_answers() -> None:
+    # shared "yes": 2*1/(3+1) = 0.5 by SQuAD, 0 by HotpotQA; equal answers score 1 by both
+    assert f1("yes it is", ["yes"]) == pytest.approx(0.5)
+    assert f1("yes it is", ["yes"], hotpot_yes_no=True) == 0
+    assert f1("Yes.", ["yes"], hotpot_yes_no=True) == 1
+    assert f1("no", ["no way"], hotpot_yes_no=True) == 0  # a closed prediction counts as much as a closed gold
+    assert f1("no way out", ["no way"], hotpot_yes_no=True) == pytest.approx(0.8)
+    assert f1("no", ["no way", "No"], hotpot_yes_no=True) == 1  # the rule is applied gold by gold
+
+
+def test_accuracy_normalised_and_raw_differ() -> None:
+    assert (accuracy("It was the U.S.A.", ["USA"]), accuracy_raw("It was the U.S.A.", ["USA"])) == (1, 0)
+    assert (accuracy("in the usa now", ["U.S.A."]), accuracy_raw("in the usa now", ["U.S.A."])) == (1, 0)
+    assert (accuracy("Beat it", ["Eat"]), accuracy_raw("BEAT it", ["Eat"])) == (1, 1)  # characters, not words
+    assert (accuracy("Rome", ["Paris"]), accuracy_raw("Rome", ["Paris"])) == (0, 0)
+    assert accuracy("由《新华社》报道", ["新华社。"], language="zh") == 1
+
+
+@pytest.mark.parametrize("metric", [exact_match, f1, accuracy])
+def test_gold_of_articles_only_is_not_matched_by_everything(metric: Callable[[str, Sequence[str]], float]) -> None:
+    assert metric("", ["The The"]) == 0
+    assert metric("Depeche Mode", ["The The"]) == 0
+    assert metric("the the", ["The The"]) == 1
+
+
+@pytest.mark.parametrize("metric", [exact_match, f1, accuracy, accuracy_raw, yes_no_accuracy])
+def test_unusable_golds_are_refused(metric: Callable[[str, Sequence[str]], float]) -> None:
+    with pytest.raises(ValueError, match="no gold answers"):
+        metric("x", [])
+    with pytest.raises(ValueError, match="blank gold answer"):
+        metric("x", ["yes", " "])
+    with pytest.raises(TypeError, match="put it in a tuple"):
+        metric("x", "yes")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Yes", True),
+        ("no.", False),
+        ("**Yes**, because it is.", True),
+        ("Yes. There is no other reading.", True),  # the start decides
+        ("No, although some say yes", False),
+        ("The answer is: no", False),
+        ("Final answer: Yes", True),
+        ("The city is older, so yes.", True),
+        ("Perhaps yes, perhaps no", None),
+        ("Yes or no", None),
+        ("yes/no", None),
+        ("Nobody knows yesterday's notes", None),  # words, not letters
+        ("No information is given.", None),
+        ("No answer", None),
+        ("No evidence. Yes", None),
+        ("It was painting No. 5", None),
+        ("Unknown", None),
+        ("Paris", None),
+        ("", None),
+        ("是", True),
+        ("是的，他是。", True),
+        ("对的", True),
+        ("正确。", True),
+        ("不是", False),
+        ("他不是医生", False),
+        ("不对。", False),
+        ("不，他没有去。", False),
+        ("否", False),
+        ("答案：否", False),
+        ("答案是否定的", False),
+        ("答案是肯定的", True),
+        ("是否如此？", None),
+        ("是不是他", None),
+        ("对于这个问题", None),
+        ("但是", None),
+        ("无法确定是哪一个", None),
+        ("未知", None),
+    ],
+)
+def test_read_yes_no(text: str, expected: bool | None) -> None:
+    assert read_yes_no(text) is expected
+
+
+def test_yes_no_accuracy() -> None:
+    assert yes_no_accuracy("Yes, he did.", ["yes"]) == 1
+    assert yes_no_accuracy("No.", ["yes"]) == 0
+    assert yes_no_accuracy("Paris", ["no"]) == 0  # neither is wrong
+    assert yes_no_accuracy("不是", ["no"]) == 1
+    with pytest.raises(ValueError, match="'Paris' is neither yes nor no"):
+        yes_no_accuracy("yes", ["Paris"])
+
+
+PAIRS = (
+    QAPair("When in France?", ("14 July 1999", "July 1999")),
+    QAPair("When in Italy?", ("2001",)),
+    QAPair("When in Spain?", ("2003",)),
+)
+
+
+def test_str_em_and_str_hit_by_hand() -> None:
+    two = "It came out in July 1999 in France and in 2001 in Italy."
+    assert [str_em(two, PAIRS), str_hit(two, PAIRS)] == pytest.approx([2 / 3, 0])
+    three = two + "\nSpain had it in 2003."
+    assert (str_em(three, PAIRS), str_hit(three, PAIRS)) == (1, 1)
+    first_line = [str_em(three, PAIRS, first_line_only=True), str_hit(three, PAIRS, first_line_only=True)]
+    assert first_line == pytest.approx([2 / 3, 0])
+    # leading line breaks are no first line
+    assert str_em("\n\n" + three, PAIRS, first_line_only=True) == pytest.approx(2 / 3)
+
+
+def test_str_em_takes_citations_out() -> None:
+    # with its citations normalised but not taken out, the text would read "july 12 1999"
+    assert str_em("July [1][2] 1999.", PAIRS[:1]) == 1
+    assert str_em("In Italy it was never shown [2001].", PAIRS[1:2]) == 0  # a citation's number is no answer
+    assert str_em("Italy [1, 3]: 2001", PAIRS[1:2]) == 1
+
+
+def test_str_em_refuses_what_cannot_be_marked() -> None:
+    with pytest.raises(ValueError, match="no question pairs"):
+        str_em("x", ())
+    with pytest.raises(ValueError, match="no gold answers"):
+        str_hit("x", (QAPair("When?", ()),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *REJECTION_WORDS,
+        *REJECTION_PHRASES,
+        "Unknown.",
+        "The answer is unknown.",
+        "Answer: unknown",
+        "It CANNOT  be determined from the passages.",
+        "I don’t know",
+        "文中未提及该人物。",
+    ],
+)
+def test_rejections(text: str) -> None:
+    assert is_rejection(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Paris", "no", "Unknown Mortal Orchestra", "The Tomb of the Unknown Soldier", "this unknown man"],
+)
+def test_answers_are_no_rejections(text: str) -> None:
+    assert not is_rejection(text)
+
+
+def test_score_answer_by_task() -> None:
+    short = Question("q1", "Who?", answers=("Barack Obama", "Obama"))
+    assert score_answer(short, "President Barack Obama") == {
+        "empty": 0,
+        "em": 0,
+        "f1": pytest.approx(0.8),
+        "acc": 1,
+        "acc_raw": 1,
+        "rejected": 0,
+    }
+    assert score_answer(short, " ") == {"empty": 1, "em": 0, "f1": 0, "acc": 0, "acc_raw": 0, "rejected": 0}
+    assert score_answer(short, "unknown")["rejected"] == 1
+
+    unanswerable = Question("q2", "Who?")
+    assert score_answer(unanswerable, "Not mentioned") == {"empty": 0, "reject": 1, "rejected": 1}
+    assert score_answer(unanswerable, "Obama") == {"empty": 0, "reject": 0, "rejected": 0}
+
+    yes_no = Question("q3", "Is it?", answers=("no",), task="yes_no")
+    assert score_answer(yes_no, "No, never.") == {"empty": 0, "yes_no_acc": 1, "yes_no_unread": 0}
+    assert score_answer(yes_no, "Yes") == {"empty": 0, "yes_no_acc": 0, "yes_no_unread": 0}
+    assert score_answer(yes_no, "") == {"empty": 1, "yes_no_acc": 0, "yes_no_unread": 1}
+
+    long_form = Question("q4", "When?", qa_pairs=PAIRS, task="long_form")
+    assert score_answer(long_form, "1999\n2001 [1], 2003") == {"empty": 0, "str_em": pytest.approx(2 / 3), "str_hit": 0}
+    assert score_answer(long_form, "2003\n2001", first_line_only=True)["str_em"] == pytest.approx(1 / 3)
+
+    news = Question("q5", "写新闻", task="news", language="zh")
+    assert score_answer(news, "新闻") == {"empty": 0}
+    marked = Question("q6", "哪里？", answers=("北京市",), task="news", language="zh")
+    assert score_answer(marked, "“北京市”。") == {"empty": 0, "em": 1, "f1": 1, "acc": 1}
+
+
+def test_score_answer_passes_the_hotpot_switch_on() -> None:
+    question = Question("q", "Is it?", answers=("yes",))
+    assert score_answer(question, "yes it is")["f1"] == pytest.approx(0.5)
+    assert score_answer(question, "yes it is", hotpot_yes_no=True)["f1"] == 0
+
+
+@pytest.mark.parametrize(
+    ("question", "problem"),
+    [
+        (Question("q9", "Is it?", task="yes_no"), "no gold answers"),
+        (Question("q9", "Is it?", answers=("maybe",), task="yes_no"), "neither yes nor no"),
+        (Question("q9", "When?", task="long_form"), "no question pairs"),
+        (Question("q9", "Who?", answers=("",)), "blank gold answer"),
+    ],
+)
+def test_score_answer_names_the_question_it_cannot_mark(question: Question, problem: str) -> None:
+    with pytest.raises(ValueError, match=rf"question 'q9' \(task {question.task}\): .*{problem}"):
+        score_answer(question, "x")
+
+
+def test_chinese_words_are_cut_without_noise_or_a_shared_cache(tmp_path: Path) -> None:
+    code = "from rag_notes.metrics import f1; print(f1('北京市。', ['在北京市'], language='zh'))"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=True,
+        cwd=Path(__file__).parents[1],
+        env={"TMPDIR": str(tmp_path), "PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert float(run.stdout) == pytest.approx(2 / 3)  # 北京市 against 在 / 北京市
+    assert run.stderr == ""
+    assert list(tmp_path.iterdir()) == []

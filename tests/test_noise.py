@@ -1,0 +1,169 @@
+"""Noise in fixed ratios: what is gold, what is noise, in which order; and the runs of the study."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rag_notes.config import ConfigError, load_config
+from rag_notes.evaluate import evaluate
+from rag_notes.methods.vanilla import vanilla
+from rag_notes.records import Run
+from rag_notes.retrieval.noise import ControlledNoise, controllable
+from rag_notes.robustness import run_noise, with_noise
+from rag_notes.types import Dataset, Hit, Passage, QAPair, Question
+from tests.scripted import ScriptedLLM, ScriptedRetriever, by_stage
+
+BRIDGE = Question("q1", "Where was its builder born?", ("Dumfries",), gold_ids=("bridge", "builder"))
+CLOSED = Question("q2", "Is it known?", ("no",), gold_ids=("known",), task="yes_no")
+READINGS = Question("q3", "Which seas?", qa_pairs=(QAPair("North?", ("Baltic",)),), gold_ids=("sea",), task="long_form")
+TEXTS = {
+    "bridge": "It was built by a man.",
+    "builder": "He was born near Dumfries.",
+    "twin": "Another was born in DUMFRIES, too.",
+    "known": "It is well known.",
+    "sea": "The Baltic is a sea.",
+    "n1": "Noise, now.",
+    "n2": "More noise.",
+    "n3": "Still more noise.",
+    "n4": "Noise again.",
+    "n5": "Noise to the end.",
+}
+CORPUS = tuple(Passage(name, "", text) for name, text in TEXTS.items())
+DATASET = Dataset("made", (BRIDGE, CLOSED, READINGS), CORPUS)
+RANKING = ["twin", "n3", "builder", "n1", "sea", "n2", "known", "n4", "n5", "bridge"]
+
+
+class Ranking(ScriptedRetriever):
+    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+        hits = super().search(queries, top_k)
+        return [[replace(hit, passage=CORPUS[list(TEXTS).index(hit.passage.id)]) for hit in ranked] for ranked in hits]
+
+
+def found(question: Question, percent: int, top_k: int = 5, ranking: list[str] = RANKING) -> list[str]:
+    retriever = ControlledNoise(Ranking(lambda _: ranking), DATASET, percent)
+    (hits,) = retriever.search([question.question], top_k)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    return [hit.passage.id for hit in hits]
+
+
+@pytest.mark.parametrize(
+    ("percent", "gold", "noise"),
+    [
+        (0, {"bridge", "builder"}, set()),
+        (20, {"bridge", "builder"}, {"n3"}),
+        (40, {"bridge", "builder"}, {"n3", "n1"}),
+        (60, {"bridge", "builder"}, {"n3", "n1", "sea"}),
+        (80, {"builder"}, {"n3", "n1", "sea", "n2"}),  # the one with the answer stays
+        (100, set(), {"n3", "n1", "sea", "n2", "known"}),
+    ],
+)
+def test_so_much_is_noise_and_the_rest_gold(percent: int, gold: set[str], noise: set[str]) -> None:
+    names = found(BRIDGE, percent)
+    assert len(names) == len(set(names))
+    assert set(names) == gold | noise
+
+
+def test_noise_holds_no_answer_of_any_reading_and_a_no_is_not_looked_for() -> None:
+    assert set(found(READINGS, 80)) == {"sea", "twin", "n3", "builder", "n1"}
+    assert set(found(CLOSED, 80)) == {"known", "twin", "n3", "builder", "n1"}
+
+
+def test_neither_is_padded_where_there_is_too_little_of_it() -> None:
+    assert found(CLOSED, 20, ranking=["known", "n1", "n2"]) in (["known", "n1"], ["n1", "known"])
+    assert set(found(CLOSED, 100, ranking=["known", "n1", "n2"])) == {"n1", "n2"}
+
+
+def test_noise_is_looked_for_as_deep_as_it_takes() -> None:
+    inner = Ranking(lambda _: ["twin"] * 30 + ["n1", "n2"])
+    retriever = ControlledNoise(inner, DATASET, 100)
+    assert {hit.passage.id for hit in retriever.search([BRIDGE.question], 2)[0]} == {"n1", "n2"}
+    assert [depth for _, depth in inner.searches] == [8, 32]
+
+
+def test_the_order_is_the_same_at_every_ratio_and_does_not_give_the_gold_away() -> None:
+    order = found(BRIDGE, 60)
+    assert order == found(BRIDGE, 60)
+    smaller = found(BRIDGE, 40)
+    assert smaller == [name for name in order if name in smaller]
+    places = set()
+    for number in range(40):  # the gold passage of forty questions that differ in their id alone
+        question = replace(CLOSED, id=f"c{number}")
+        dataset = Dataset("made", (question,), CORPUS)
+        (hits,) = ControlledNoise(Ranking(lambda _: RANKING), dataset, 80).search([question.question], 5)
+        places.add([hit.passage.id for hit in hits].index("known"))
+    assert places == {0, 1, 2, 3, 4}
+
+
+def test_queries_that_are_no_question_are_refused() -> None:
+    retriever = ControlledNoise(Ranking(lambda _: RANKING), DATASET, 40)
+    with pytest.raises(ValueError, match=r"'who\?' is no question of the data set.*method=\[vanilla,chain_of_note\]"):
+        retriever.search(["who?"], 5)
+    with pytest.raises(ValueError, match="top_k is 0"):
+        retriever.search([BRIDGE.question], 0)
+
+
+def test_only_questions_with_known_gold_and_a_text_of_their_own_are_controllable() -> None:
+    unanswerable, elsewhere = Question("q4", "Who?"), Question("q5", "What?", ("x",), gold_ids=("bridge", "nowhere"))
+    dataset = replace(DATASET, questions=(*DATASET.questions, unanswerable, elsewhere))
+    assert controllable(dataset) == list(DATASET.questions)
+    twins = replace(DATASET, questions=(BRIDGE, CLOSED, replace(BRIDGE, id="q6", gold_ids=("n1",))))
+    assert controllable(twins) == [CLOSED]
+    with pytest.raises(ValueError, match="noise cannot be controlled for question 'q4'"):
+        ControlledNoise(Ranking(lambda _: RANKING), dataset, 40)
+    with pytest.raises(ValueError, match="noise_percent is 140"):
+        ControlledNoise(Ranking(lambda _: RANKING), DATASET, 140)
+
+
+def test_the_record_of_a_run_says_how_much_noise() -> None:
+    dataset, retriever = with_noise(DATASET, Ranking(lambda _: RANKING), noise_percent=40)
+    assert dataset.name == "made-noise40"
+    assert retriever.describe() == {
+        "name": "scripted with 40 % noise",
+        "noise_percent": 40,
+        "retriever": {"name": "scripted"},
+    }
+    run = asyncio.run(_run(dataset, retriever))
+    assert [sample["metrics"].get("all_gold_first") for sample in run.samples] == [1.0, 1.0, 1.0]
+    assert {hit["id"] for hit in run.samples[0]["trace"][0]["hits"]} == {"bridge", "builder", "n3", "n1"}
+    with pytest.raises(ConfigError, match="dataset bare: no question has gold passages"):
+        with_noise(Dataset("bare", (Question("q", "Who?"),), CORPUS), Ranking(lambda _: RANKING), noise_percent=40)
+
+
+async def _run(dataset: Dataset, retriever: ControlledNoise) -> Run:
+    script = by_stage(answer_short="Dumfries", answer_yes_no="No", answer_long_form="Baltic")
+    return await evaluate(
+        [vanilla], dataset.questions, retriever, ScriptedLLM(script), dataset=dataset.name, progress=False
+    )
+
+
+def test_the_study_runs_every_ratio_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    options = [
+        "study=robustness",
+        f"runs={tmp_path}",
+        "limit=3",
+        "study.noise_percent=[0,100]",
+        "method=[vanilla]",
+        "llm.max_tokens=1",  # nothing is recorded for this
+        "retriever.cache=null",
+    ]
+    runs = asyncio.run(run_noise(load_config(options), options, progress=False))
+    assert [run.dataset for run in runs] == ["mini-noise0", "mini-noise100"]
+    assert [run.info["settings"]["retriever"]["noise_percent"] for run in runs] == [0, 100]
+    assert all("no recorded response" in sample["error"] for run in runs for sample in run.samples)
+    assert [len(run.samples) for run in runs] == [3, 3]
+    assert sorted(path.name.rsplit("-", 1)[0] for path in tmp_path.iterdir()) == [
+        "mini-noise0-Qwen2.5-Coder-1.5B-Instruct",
+        "mini-noise100-Qwen2.5-Coder-1.5B-Instruct",
+    ]
+    again = asyncio.run(run_noise(load_config(options), options, progress=False))
+    assert [run.samples for run in again] == [run.samples for run in runs]
+
+
+def test_a_study_without_ratios_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"study\.noise_percent: no noise ratio is named"):
+        asyncio.run(run_noise(load_config(), progress=False))
+    with pytest.raises(ConfigError, match="noise_percent"):
+        load_config(["study=robustness", "study.noise_percent=[140]"])

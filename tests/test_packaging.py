@@ -1,0 +1,125 @@
+"""The files that say what to install agree with each other, and the commands of the README exist."""
+
+import re
+import stat
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+UNLOCKED = {"sentence-transformers"}  # brings torch in the build for the machine that it is installed on
+LINES: list[str] = [
+    *PROJECT["dependencies"],
+    *(line for name, extra in PROJECT["optional-dependencies"].items() if name not in UNLOCKED for line in extra),
+]
+TARGETS = ("help", "reproduce", "test", "bench", "lock")
+
+
+def locked() -> Iterator[tuple[Requirement, int]]:
+    """Every entry of the lock with the number of its hashes."""
+    text = re.sub(r"^ *#.*\n?", "", (ROOT / "requirements.lock").read_text("utf-8"), flags=re.MULTILINE)
+    for entry in text.replace("\\\n", " ").splitlines():
+        requirement, *hashes = entry.split(" --hash=sha256:")
+        assert all(re.fullmatch(r"[0-9a-f]{64} *", digest) for digest in hashes), entry
+        yield Requirement(requirement.strip()), len(hashes)
+
+
+@pytest.fixture(scope="module")
+def lock() -> dict[str, list[Requirement]]:
+    names: dict[str, list[Requirement]] = {}
+    for requirement, _ in locked():
+        names.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return names
+
+
+def test_every_locked_package_has_one_version_and_hashes() -> None:
+    entries = list(locked())
+    assert len(entries) > len(LINES)
+    for requirement, hashes in entries:
+        assert re.fullmatch(r"==[\w.!+-]+", str(requirement.specifier)), requirement
+        assert requirement.url is None, requirement
+        assert hashes >= 1, requirement
+
+
+@pytest.mark.parametrize("line", [*LINES, *BUILD, "editables"])
+def test_every_requirement_is_locked_at_a_version_that_it_allows(line: str, lock: dict[str, list[Requirement]]) -> None:
+    wanted = Requirement(line)
+    entries = lock[canonicalize_name(wanted.name)]
+    for entry in entries:
+        (pin,) = entry.specifier
+        assert wanted.specifier.contains(pin.version, prereleases=True), entry
+
+
+def test_the_lock_is_closed_under_dependencies(lock: dict[str, list[Requirement]]) -> None:
+    """What any installed package of the lock needs here is in the lock, at a version that it allows."""
+    todo = [Requirement(line) for line in LINES]
+    seen: set[tuple[str, str]] = set()
+    while todo:
+        wanted = todo.pop()
+        name = canonicalize_name(wanted.name)
+        entries = [entry for entry in lock.get(name, []) if entry.marker is None or entry.marker.evaluate()]
+        assert len(entries) == 1, f"{wanted}: {len(entries)} entries of the lock apply here"
+        (pin,) = entries[0].specifier
+        assert wanted.specifier.contains(pin.version, prereleases=True), f"{wanted}, locked at {pin.version}"
+        try:
+            needs = distribution(name).requires or []
+        except PackageNotFoundError:
+            continue
+        for extra in {"", *wanted.extras}:
+            if (name, extra) not in seen:
+                seen.add((name, extra))
+                further = [Requirement(need) for need in needs]
+                todo += [need for need in further if need.marker is None or need.marker.evaluate({"extra": extra})]
+
+
+def test_the_conda_environment_asks_for_the_same() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
+    *conda, pip = environment["dependencies"]
+    assert conda == ["python>=3.11,<3.15", "pip"]
+    assert conda[0].startswith(f"python{PROJECT['requires-python']}")
+    assert pip == {"pip": [*LINES, "-e ."]}
+
+
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", "environment.yml", "requirements.lock", "Makefile", ".pre-commit-config.yaml"]
+)
+def test_no_address_of_an_index_is_written_down(name: str) -> None:
+    assert not re.search(r"://|--(extra-)?index|--find-links|--trusted-host", (ROOT / name).read_text("utf-8"))
+
+
+def test_the_makefile_has_its_targets_and_says_what_they_do() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert tuple(re.findall(r"^([a-z]+):.*## \S", makefile, re.MULTILINE)) == TARGETS
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert tuple(phony.split()) == TARGETS
+
+
+def test_the_readme_names_the_commands() -> None:
+    path = ROOT / "README.md"
+    if not path.exists():
+        pytest.skip("there is no README.md")
+    readme = path.read_text("utf-8")
+    named = set(re.findall(r"\bmake ([a-z]+)", readme)) & {*TARGETS}
+    assert {"reproduce", "test"} <= named
+
+
+def test_ci_is_executable_and_pre_commit_runs_local_tools_only() -> None:
+    assert (ROOT / ".ci" / "run").stat().st_mode & stat.S_IXUSR
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    assert [entry["repo"] for entry in hooks["repos"]] == ["local"]
+    assert [hook["name"] for hook in hooks["repos"][0]["hooks"]] == ["ruff check", "ruff format --check", "mypy"]
+
+
+def test_license_version_and_citation_agree() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"] == "MIT"
+    assert (ROOT / "LICENSE").read_text("utf-8").startswith("MIT License\n\nCopyright (c) 2026 the rag_notes authors\n")

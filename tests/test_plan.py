@@ -1,0 +1,147 @@
+"""What a study will take is known before anything is spent, and nothing is asked to find it out."""
+
+import asyncio
+import inspect
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_notes import methods
+from rag_notes.cli import main
+from rag_notes.config import load_config
+from rag_notes.evaluate import describe_method
+from rag_notes.plan import AT_MOST, Plan, plan
+from rag_notes.records import count_events
+from tests.loopback import Loopback
+from tests.scripted import Ask, play
+
+FUNCTIONS = {name: getattr(methods, name) for name in methods.__all__}
+SAYS = {  # answers that keep a method going, or make it give up, whatever it asks
+    "yes": "True",
+    "no": "False",
+    "useful": '{"status": "useful"}',
+    "2": "2",
+    "C": "C",
+    "search": "Thought: more.\nAction: search[ships]",
+    "lines": "One step.\nAnother step.\nA third one.\nA fourth.\nA fifth.\nA sixth.",
+    "empty": "",
+}
+
+
+def asked(name: str, say: str, **settings: Any) -> int:
+    """How many calls a method makes of an LLM that says one thing, numbered so that nothing is said twice."""
+    number = 0
+
+    def answer(ask: Ask) -> str:
+        nonlocal number
+        number += 1
+        return (
+            f"{SAYS[say]}" if say not in {"lines"} else "\n".join(f"{number} {line}" for line in SAYS[say].split("\n"))
+        )
+
+    return count_events(play(FUNCTIONS[name], answer, **settings).trace)["calls"]
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_no_method_makes_more_calls_than_its_bound(name: str) -> None:
+    settings = describe_method(FUNCTIONS[name])["settings"]
+    bound = AT_MOST[name](settings)
+    assert max(asked(name, say) for say in SAYS) <= bound
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "say", "calls"),
+    [
+        ("vanilla", {}, "yes", 1),
+        ("self_refine", {"rounds": 2}, "yes", 5),
+        ("self_rerank", {"top_k": 5}, "2", 6),
+        ("recomp", {"compressor": "abstractive"}, "yes", 2),
+        ("react", {"max_searches": 3}, "search", 5),
+        ("self_rag", {"max_tries": 2, "top_k": 5}, "2", 17),
+        ("rat", {"max_steps": 3}, "lines", 5),
+        ("ircot", {"max_steps": 3}, "lines", 4),
+        ("deepnote", {"max_step": 2}, "yes", 8),
+        ("adaptive_note", {"collector_iterations": 2}, "yes", 8),
+        ("adaptive_note", {"collector_iterations": 2, "reviewer": False}, "yes", 6),
+        ("amber", {"max_iterations": 1}, "useful", 16),
+        ("amber", {"max_iterations": 2, "agents": False, "sentence_filter": False}, "useful", 17),
+    ],
+)
+def test_the_bounds_are_reached(name: str, settings: dict[str, Any], say: str, calls: int) -> None:
+    described = describe_method(partial(FUNCTIONS[name], **settings))["settings"]
+    assert AT_MOST[name](described) == calls
+    found = asked(name, say, **settings)
+    assert found == calls or name in {"self_rag", "amber"}  # these two need answers that change with the stage
+    assert found <= calls
+
+
+def test_every_method_has_a_bound_for_the_settings_it_has() -> None:
+    assert set(AT_MOST) == set(FUNCTIONS)
+    assert all(inspect.iscoroutinefunction(function) for function in FUNCTIONS.values())
+
+
+def rows(planned: Plan) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in planned.table.to_dict("records")]
+
+
+def options(server: Loopback | None, folder: Path, *more: str) -> list[str]:
+    url = "http://127.0.0.1:9/v1" if server is None else server.base_url
+    return [
+        *("dataset=mini", "limit=6", "method=[vanilla,deepnote]", "retriever.cache=null"),
+        *(
+            "llm=openai",
+            "llm.model=tiny",
+            f"llm.base_url={url}",
+            f"llm.store={folder / 'store.sqlite'}",
+            "llm.concurrency=4",
+        ),
+        *more,
+    ]
+
+
+def test_an_empty_store_is_planned_from_the_recordings(tmp_path: Path) -> None:
+    price = ["llm.prompt_price=1", "llm.completion_price=2"]
+    planned = asyncio.run(plan(load_config(options(None, tmp_path, *price))))
+    vanilla, deepnote = rows(planned)
+    assert (vanilla["at_most"], vanilla["expected"], vanilla["stored"], vanilla["to_make"]) == (6, 6, 0, 6)
+    assert (deepnote["at_most"], deepnote["stored"], deepnote["complete"]) == (66, 0, 0)
+    recorded = asyncio.run(plan(load_config(["dataset=mini", "method=[vanilla,deepnote]"])))
+    assert deepnote["expected"] == pytest.approx(6 * rows(recorded)[1]["expected"] / 54)
+    assert vanilla["cost"] == pytest.approx(
+        (vanilla["prompt_tokens"] + 2 * vanilla["completion_tokens"]) / 1e6, rel=1e-2
+    )
+    assert math.isnan(deepnote["seconds"])  # no response of this model to time by
+    assert 0.5 < planned.distinct < 1
+
+
+def test_what_is_stored_is_not_planned_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Loopback(tmp_path / "log", judge="True") as server:
+        run = options(server, tmp_path, f"runs={tmp_path / 'runs'}", "resamples=100")
+        assert main(["run", *run, "limit=2"]) == 0
+        made = len(server.seen())
+        half = asyncio.run(plan(load_config(run)))
+        assert main(["plan", *run]) == 0
+        assert len(server.seen()) == made
+    vanilla, deepnote = rows(half)
+    assert (vanilla["complete"], vanilla["stored"], vanilla["to_make"]) == (2, 2, 4)
+    assert (deepnote["complete"], deepnote["stored"], deepnote["expected"], deepnote["to_make"]) == (2, 22, 66, 44)
+    assert deepnote["seconds"] > 0
+    printed = capsys.readouterr().out
+    assert "| mini | deepnote | 6 | 2 | 66 | 66 | 22 | 44 |" in printed
+    assert "| all |  | 12 | 4 | 72 | 72 | 24 | 48 |" in printed
+
+
+def test_methods_that_share_calls_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "dataset=mini", "method=[vanilla]", "+study.variants.same={method: vanilla}"]) == 0
+    assert "of the calls known of them, 50 % are distinct" in capsys.readouterr().out
+
+
+def test_a_method_without_a_bound_or_recording_has_none_in_the_plan(tmp_path: Path) -> None:
+    variant = "+study.variants.long={method: deepnote, max_step: 30, max_failure: 30}"
+    planned = asyncio.run(plan(load_config(options(None, tmp_path, variant))))
+    long = rows(planned)[2]
+    assert (long["at_most"], long["expected"], long["stored"]) == (6 * 92, 6 * 92, 0)  # nothing known: the bound
+    assert math.isnan(long["prompt_tokens"])

@@ -1,0 +1,321 @@
+"""A run that is killed, stopped or partly failed goes on where it was, and ends as if nothing had happened."""
+
+import asyncio
+import json
+import multiprocessing
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from rag_notes.evaluate import evaluate
+from rag_notes.llm.client import LLM, FatalLLMError, Price
+from rag_notes.llm.store import ResponseStore
+from rag_notes.methods.deepnote import deepnote
+from rag_notes.methods.vanilla import vanilla
+from rag_notes.rag import Rag
+from rag_notes.records import RecordError, Run, load_run
+from rag_notes.retrieval.bm25 import BM25, bm25
+from rag_notes.templates import TemplateError
+from rag_notes.types import Passage, Question
+from tests.loopback import Loopback, body_hash
+
+KILLS = 20
+PLACES = ["Lisbon", "Vienna", "Cairo", "Lima", "Oslo", "Hanoi", "Quito", "Accra", "Dakar", "Minsk", "Sofia", "Tunis"]
+CORPUS = [
+    Passage(f"p{number}", place, f"{place} lies on river number {number}.") for number, place in enumerate(PLACES)
+]
+QUESTIONS = [
+    Question(f"q{n}", f"On which river does {place} lie?", (f"river number {n}",)) for n, place in enumerate(PLACES)
+]
+METHODS = {"vanilla": vanilla, "deepnote": deepnote}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    with Loopback(tmp_path_factory.mktemp("server") / "requests.log", delay=0.004) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def retriever() -> BM25:
+    return bm25(CORPUS, cache=None)
+
+
+def run_in(
+    folder: Path | None,
+    base_url: str | None,
+    retriever: BM25,
+    *,
+    store: ResponseStore | str = ":memory:",
+    questions: Sequence[Question] = QUESTIONS,
+    methods: Any = METHODS,
+    llm: dict[str, Any] | None = None,
+    **options: Any,
+) -> Run:
+    settings: dict[str, Any] = {"concurrency": 4, "max_retries": 0, "timeout": 30.0} | (llm or {})
+    opened = store if isinstance(store, ResponseStore) else ResponseStore(store)
+
+    async def run() -> Run:
+        async with LLM("tiny", store=opened, base_url=base_url, **settings) as model:
+            return await evaluate(methods, questions, retriever, model, folder=folder, progress=False, **options)
+
+    return asyncio.run(run())
+
+
+def run_alone(folder: Path, base_url: str, store: str) -> None:
+    """The run of a process that may be killed."""
+    run_in(folder, base_url, bm25(CORPUS, cache=None), store=store)
+
+
+def stored_bodies(path: str) -> set[str]:
+    """The hashes under which the server logged the requests that a store has the answers to."""
+    store = ResponseStore(path)
+    bodies = {
+        body_hash({name: value for name, value in request.items() if name != "repeat" and value is not None})
+        for _, request, _ in store.rows()
+    }
+    store.close()
+    return bodies
+
+
+def test_a_run_killed_twenty_times_ends_like_one_left_alone_and_pays_nothing_twice(
+    server: Loopback, retriever: BM25, tmp_path: Path
+) -> None:
+    before = len(server.seen())
+    run_in(tmp_path / "left alone", server.base_url, retriever, store=str(tmp_path / "left alone.sqlite"))
+    wanted = (tmp_path / "left alone" / "samples.jsonl").read_bytes()
+    calls = len(server.seen()) - before
+    assert calls == len(ResponseStore(tmp_path / "left alone.sqlite")) > 5 * KILLS
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.test_resume"])  # so that a process starts in milliseconds
+    folder, store = tmp_path / "killed", str(tmp_path / "killed.sqlite")
+    seed = random.Random(7)
+    samples_at_kills = []
+    for kills_left in range(KILLS, -1, -1):
+        answered, seen = stored_bodies(store) if Path(store).exists() else set(), len(server.seen())
+        left = calls - len(answered)
+        # The calls not answered yet must all be made, so this number of them is reached; no more are answered then, so
+        # that there is something left to do for those that are killed later.
+        number = seen + seed.randint(1, max(1, min(2 * left // (kills_left + 1), left - kills_left + 1)))
+        server.pause_after(number if kills_left else None)
+        process = context.Process(target=run_alone, args=(folder, server.base_url, store))
+        process.start()
+        if kills_left:
+            with server.when_seen(number) as reached:
+                assert reached in wait([reached, process.sentinel], timeout=60), "the run ended before it was killed"
+            process.kill()
+        process.join(60)
+        assert process.exitcode == (-signal.SIGKILL if kills_left else 0)
+        server.wait_until_left()
+        made = Counter(request.hash for request in server.seen()[seen:])
+        assert max(made.values(), default=1) == 1, "a request was sent twice by one process"
+        assert not answered & set(made), "a request that was answered and stored was sent again"
+        samples = folder / "samples.jsonl"
+        samples_at_kills.append(samples.read_bytes().count(b"\n") if samples.exists() else 0)
+
+    assert (folder / "samples.jsonl").read_bytes() == wanted
+    assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
+    assert ResponseStore(store).verify() == []
+    assert len(set(samples_at_kills)) > 3, "the kills fell on too few stages of the run to tell anything"
+
+
+def test_a_finished_run_is_not_done_again(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
+    first = run_in(tmp_path, server.base_url, retriever)
+    data = (tmp_path / "samples.jsonl").read_bytes()
+    seen = len(server.seen())
+    again = run_in(tmp_path, server.base_url, retriever)  # with an empty store: the samples themselves are reused
+    assert len(server.seen()) == seen
+    assert again.samples == first.samples == load_run(tmp_path).samples
+    assert (tmp_path / "samples.jsonl").read_bytes() == data
+
+
+def test_a_half_written_last_line_is_done_again_and_counted(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
+    samples, store = tmp_path / "run" / "samples.jsonl", str(tmp_path / "store.sqlite")
+    run_in(tmp_path / "run", server.base_url, retriever, store=store)
+    whole = samples.read_bytes()
+    samples.write_bytes(whole[:-100])
+    run = run_in(tmp_path / "run", server.base_url, retriever, store=store)
+    assert samples.read_bytes() == whole
+    assert run.info["half_written"] == 1
+    # A cut inside a character must not matter either.
+    samples.write_bytes(whole + '{"method": "é'.encode()[:-1])
+    assert load_run(tmp_path / "run").samples == run.samples
+    assert run_in(tmp_path / "run", None, retriever, store=store).info["half_written"] == 1
+    assert samples.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damaged", [b'{"method": "vanilla", "questi', b'{"method": "vanilla"}', b"[1]", b"\xff", b""])
+def test_a_corrupted_line_in_the_middle_is_refused_by_file_and_line(
+    server: Loopback, retriever: BM25, tmp_path: Path, damaged: bytes
+) -> None:
+    samples = tmp_path / "samples.jsonl"
+    run_in(tmp_path, server.base_url, retriever, methods=[vanilla])
+    lines = samples.read_bytes().split(b"\n")
+    corrupt = b"\n".join([*lines[:2], damaged, *lines[3:]])
+    samples.write_bytes(corrupt)
+    with pytest.raises(RecordError, match=r"samples\.jsonl, line 3: not a sample"):
+        run_in(tmp_path, server.base_url, retriever, methods=[vanilla])
+    with pytest.raises(RecordError, match=r"samples\.jsonl, line 3: not a sample"):
+        load_run(tmp_path)
+    assert samples.read_bytes() == corrupt
+
+
+async def other_method(rag: Rag, question: Question) -> str:
+    return await rag.answer()
+
+
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "setting of a method": (
+        "settings.methods",
+        {"methods": {"vanilla": partial(vanilla, top_k=3), "deepnote": deepnote}},
+    ),
+    "code of a method": ("settings.methods", {"methods": {"vanilla": other_method, "deepnote": deepnote}}),
+    "fewer methods": ("settings.methods", {"methods": [vanilla]}),
+    "fewer questions": ("dataset", {"questions": QUESTIONS[:-1]}),
+    "another gold answer": (
+        "dataset",
+        {"questions": [*QUESTIONS[:-1], Question("q11", QUESTIONS[-1].question, ("x",))]},
+    ),
+    "temperature": ("settings.llm", {"llm": {"temperature": 0.7}}),
+    "repeat": ("settings.llm", {"repeat": 1}),
+    "corpus": ("settings.retriever", {"retriever": "other"}),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_run_in_the_same_folder_is_refused_naming_what_differs(
+    server: Loopback, retriever: BM25, tmp_path: Path, other: str
+) -> None:
+    store = ResponseStore(":memory:")
+    run_in(tmp_path, server.base_url, retriever, store=store, llm={"concurrency": 1})
+    files = {name: (tmp_path / name).read_bytes() for name in ("run.json", "samples.jsonl")}
+    part, change = OTHERS[other]
+    arguments = {"retriever": retriever} | change
+    if arguments["retriever"] == "other":
+        arguments["retriever"] = bm25(CORPUS[:-1], cache=None)
+    with pytest.raises(RecordError, match=rf"holds a run with other {part}; name another folder"):
+        run_in(tmp_path, server.base_url, **arguments)
+    assert {name: (tmp_path / name).read_bytes() for name in files} == files
+    run_in(tmp_path, server.base_url, retriever, store=store, llm={"concurrency": 9})  # how, not what: allowed
+
+
+def test_a_second_process_in_the_same_folder_is_refused(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
+    with (
+        FileLock(tmp_path / ".lock", is_singleton=False),
+        pytest.raises(RecordError, match="another process is running in this folder"),
+    ):
+        run_in(tmp_path, server.base_url, retriever)
+    assert run_in(tmp_path, server.base_url, retriever, methods=[vanilla]).info["status"] == "finished"
+
+
+FAILING = [
+    QUESTIONS[0],
+    Question("bad status", "On which river does Lima <500> lie?", ("river number 3",)),
+    QUESTIONS[1],
+    Question("no json", "On which river does Oslo <garbage> lie?", ("river number 4",)),
+]
+
+
+def test_a_failing_question_is_recorded_and_counted_and_only_it_is_done_again(
+    server: Loopback, retriever: BM25, tmp_path: Path
+) -> None:
+    first = run_in(tmp_path, server.base_url, retriever, questions=FAILING, methods=[vanilla])
+    assert first.info["status"] == "finished"
+    assert first.info["samples"] == {"done": 4, "of": 4, "errors": 2}
+    assert "500" in first.sample("vanilla", "bad status")["error"]
+    assert "not a chat completion" in first.sample("vanilla", "no json")["error"]
+    for name in ("bad status", "no json"):
+        failed = first.sample("vanilla", name)
+        assert (failed["answer"], failed["metrics"], failed["counts"]["calls"]) == ("", {}, 0)
+        assert failed["trace"][-1]["event"] == "ask"
+        assert "response" not in failed["trace"][-1]
+    assert first.sample("vanilla", "q0")["error"] is None
+
+    seen = len(server.seen())
+    kept = run_in(tmp_path, server.base_url, retriever, questions=FAILING, methods=[vanilla])
+    assert len(server.seen()) == seen
+    assert kept.samples == first.samples
+
+    second = run_in(tmp_path, server.base_url, retriever, questions=FAILING, methods=[vanilla], retry_errors=True)
+    assert [request.met for request in server.seen()[seen:]] == ["ok", "ok"]
+    assert second.info["samples"] == {"done": 4, "of": 4, "errors": 0}
+    assert [sample["question_id"] for sample in second.samples] == [question.id for question in FAILING]
+    assert second.sample("vanilla", "q0") == first.sample("vanilla", "q0")
+
+
+async def broken(rag: Rag, question: Question) -> str:
+    if question.id == "q1":
+        raise KeyError("a bug in the method")
+    return "river number 0"
+
+
+async def without_template(rag: Rag, question: Question) -> str:
+    return await rag.ask("no_such_stage")
+
+
+def test_an_exception_of_a_method_is_recorded_with_its_question_and_a_missing_template_ends_the_run(
+    retriever: BM25, tmp_path: Path
+) -> None:
+    run = run_in(tmp_path / "a", None, retriever, questions=QUESTIONS[:3], methods=[broken])
+    assert [sample["error"] for sample in run.samples] == [None, "KeyError: 'a bug in the method'", None]
+    assert run.info["samples"]["errors"] == 1
+    with pytest.raises(TemplateError, match="no_such_stage"):
+        run_in(tmp_path / "b", None, retriever, questions=QUESTIONS[:3], methods=[without_template])
+
+
+def test_a_run_stopped_by_the_spending_limit_goes_on_with_a_higher_one(
+    server: Loopback, retriever: BM25, tmp_path: Path
+) -> None:
+    price, store = Price(1.0, 1.0), ResponseStore(":memory:")
+    alone = run_in(tmp_path / "alone", server.base_url, retriever, llm={"price": price})
+    cost = price.of(alone.info["usage"]["prompt_tokens"], alone.info["usage"]["completion_tokens"])
+    seen = len(server.seen())
+    limits = {"price": price, "max_cost": cost / 3}
+    run = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm=limits)
+    assert run.info["status"].startswith("stopped: ")
+    assert "spending limit reached" in run.info["status"]
+    assert 0 < run.info["samples"]["done"] < run.info["samples"]["of"] == 2 * len(QUESTIONS)
+    assert run.info["samples"]["errors"] == 0
+    assert len(load_run(tmp_path / "run").samples) == run.info["samples"]["done"]
+    half = len(server.seen()) - seen
+    assert half == len(store)
+    finished = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm={"price": price})
+    assert finished.info["status"] == "finished"
+    assert len(server.seen()) - seen == alone.info["usage"]["sent"] == len(store)
+    assert (tmp_path / "run" / "samples.jsonl").read_bytes() == (tmp_path / "alone" / "samples.jsonl").read_bytes()
+
+
+def test_a_refused_key_ends_the_run_and_keeps_what_was_done(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
+    questions = [*QUESTIONS[:6], Question("locked", "On which river does Lima <401> lie?", ("x",)), *QUESTIONS[6:]]
+    one = {"concurrency": 1}
+    with pytest.raises(FatalLLMError, match="refused the API key"):
+        run_in(tmp_path, server.base_url, retriever, questions=questions, methods=[vanilla], llm=one)
+    stopped = load_run(tmp_path)
+    assert stopped.info["status"].startswith("stopped: ")
+    assert "locked" not in {sample["question_id"] for sample in stopped.samples}
+    assert {question.id for question in QUESTIONS[:6]} <= {sample["question_id"] for sample in stopped.samples}
+    run = run_in(tmp_path, server.base_url, retriever, questions=questions, methods=[vanilla], llm=one)
+    assert run.info["samples"] == {"done": 13, "of": 13, "errors": 0}
+
+
+def test_the_samples_do_not_depend_on_how_many_calls_are_made_at_once(
+    server: Loopback, retriever: BM25, tmp_path: Path
+) -> None:
+    for concurrency in (1, 32):
+        run_in(tmp_path / f"{concurrency}", server.base_url, retriever, llm={"concurrency": concurrency})
+    one, many = ((tmp_path / name / "samples.jsonl").read_bytes() for name in ("1", "32"))
+    assert one == many
+
+
+def test_the_same_question_or_method_twice_is_refused(retriever: BM25) -> None:
+    with pytest.raises(ValueError, match="same id"):
+        run_in(None, None, retriever, questions=[QUESTIONS[0], QUESTIONS[0]])

@@ -1,0 +1,109 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from rag_notes.retrieval.bm25 import bm25
+from rag_notes.retrieval.metrics import all_gold_at_k, answer_in_passages, any_gold_at_k
+from rag_notes.types import Hit, Passage
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+
+BIRDS = (
+    Passage("p1", "Heron", "The heron stands in shallow water."),
+    Passage("p2", "Kingfisher", "A kingfisher dives into the water; the fish is swallowed head first."),
+    Passage("p3", "Oak", "Oaks drop acorns in autumn."),
+    Passage("p4", "Café", "Coffee is served with milk."),
+)
+CHINESE = (
+    Passage("z1", "青瓷", "青瓷在窑炉中烧成。"),
+    Passage("z2", "京杭大运河", "大运河连接北京与杭州，全长约1794公里。"),
+)
+
+
+def test_gold_at_k_by_hand() -> None:
+    hits = [Hit(passage, 1.0) for passage in BIRDS[:3]]
+    assert all_gold_at_k(hits, ["p1", "p3"]) == 1.0
+    assert all_gold_at_k(hits, ["p1", "p3"], k=2) == 0.0
+    assert all_gold_at_k(hits, ["p1", "p1"], k=1) == 1.0
+    assert all_gold_at_k(hits, ["p1", "p4"]) == 0.0
+    assert any_gold_at_k(hits, ["p1", "p4"]) == 1.0
+    assert any_gold_at_k(hits, ["p3"], k=2) == 0.0
+    assert any_gold_at_k([], ["p3"]) == all_gold_at_k([], ["p3"]) == 0.0
+    assert all_gold_at_k(hits, []) is any_gold_at_k(hits, ()) is None
+
+
+def test_gold_of_passages_and_strings() -> None:
+    assert all_gold_at_k(BIRDS, ["p2", "p4"]) == 1.0
+    assert all_gold_at_k([passage.title for passage in BIRDS], ["Oak"]) == 1.0
+    assert any_gold_at_k(["Oak"], ["p3"]) == 0.0
+
+
+def test_k_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="k is 0"):
+        all_gold_at_k(BIRDS, ["p1"], k=0)
+
+
+def test_answer_in_passages_by_hand() -> None:
+    hits = [Hit(BIRDS[1], 2.0), Hit(BIRDS[3], 1.0)]
+    assert answer_in_passages(hits, ["whale", "The Water"]) == 1.0
+    assert answer_in_passages(hits, ["kingfisher!"]) == 1.0
+    assert answer_in_passages(BIRDS[:1], ["kingfisher"]) == 0.0
+    assert answer_in_passages(["Swallowed, head first."], ["swallowed head"]) == 1.0
+    assert answer_in_passages([], ["water"]) == 0.0
+    assert answer_in_passages(hits, []) is answer_in_passages(hits, ["the", " "]) is None
+
+
+def test_an_answer_does_not_span_title_and_text() -> None:
+    assert answer_in_passages([Passage("a", "Grey", "Heron")], ["grey heron"]) == 0.0
+
+
+def test_chinese_answer_in_passages() -> None:
+    assert answer_in_passages(CHINESE, ["北京与杭州，"], "zh") == 1.0
+    assert answer_in_passages(CHINESE, ["上海"], "zh") == 0.0
+
+
+# the real samples
+
+
+def pooled(name: str) -> tuple[list[Passage], list[tuple[str, set[str], set[str]]]]:
+    """The distinct paragraphs of a sample, and of each question the gold's ids and titles."""
+    file = DATA / name
+    if not file.exists():
+        pytest.skip(f"the sample {name} is not here")
+    text = file.read_text(encoding="utf-8")
+    records = [json.loads(line) for line in text.splitlines()] if name.endswith("l") else json.loads(text)
+    pool: dict[tuple[str, str], str] = {}
+    questions = []
+    for record in records:
+        if "paragraphs" in record:
+            rows = [(row["title"], row["paragraph_text"], row["is_supporting"]) for row in record["paragraphs"]]
+        else:
+            titles = {title for title, _ in record["supporting_facts"]}
+            rows = [(title, " ".join(map(str.strip, lines)), title in titles) for title, lines in record["context"]]
+        named = [(pool.setdefault((title, body), f"p{len(pool):05}"), title, gold) for title, body, gold in rows]
+        gold_ids, gold_titles = {row[0] for row in named if row[2]}, {row[1] for row in named if row[2]}
+        questions.append((record["question"], gold_ids, gold_titles))
+    return [Passage(identity, title, body) for (title, body), identity in pool.items()], questions
+
+
+@pytest.mark.parametrize(
+    ("name", "by_id", "by_title"),
+    [
+        ("hotpotqa/dev_distractor.sample200.json", 0.605, 0.605),
+        ("2wikimultihopqa/dev.sample500.json", 0.316, 0.316),
+        # Several paragraphs of MuSiQue share a title: finding the title is much less than finding the paragraph.
+        ("musique/musique_ans_dev.sample200.jsonl", 0.10, 0.185),
+    ],
+)
+def test_all_gold_at_5_on_the_real_samples(name: str, by_id: float, by_title: float) -> None:
+    corpus, questions = pooled(name)
+    found = bm25(corpus, cache=None).search([question for question, _, _ in questions], 5)
+    marks_by_id = [all_gold_at_k(hits, list(gold)) for hits, (_, gold, _) in zip(found, questions, strict=True)]
+    marks_by_title = [
+        all_gold_at_k([hit.passage.title for hit in hits], list(gold))
+        for hits, (_, _, gold) in zip(found, questions, strict=True)
+    ]
+    for marks, expected in ((marks_by_id, by_id), (marks_by_title, by_title)):
+        share = sum(mark for mark in marks if mark is not None) / len(questions)
+        assert share == pytest.approx(expected, abs=0.01)

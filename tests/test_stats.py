@@ -1,0 +1,284 @@
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rag_notes.metrics import holm, mean_interval, paired_difference, smallest_detectable, wilson
+
+
+def wilson_by_formula(successes: int, n: int, confidence: float) -> tuple[float, float]:
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share = successes / n
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return centre - half, centre + half
+
+
+def permutation_p(a: list[float], b: list[float]) -> float:
+    """scipy's exact paired permutation test of the mean difference."""
+    result = stats.permutation_test(
+        (np.array(a), np.array(b)),
+        lambda x, y, axis: np.mean(x - y, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=np.inf,
+    )
+    return float(result.pvalue)
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+@pytest.mark.parametrize(("successes", "n"), [(0, 10), (1, 1), (5, 10), (37, 200), (200, 200)])
+def test_wilson_is_the_formula(successes: int, n: int, confidence: float) -> None:
+    interval = wilson(successes, n, confidence)
+    assert interval[:2] == pytest.approx(wilson_by_formula(successes, n, confidence), abs=1e-9)
+    assert interval.method == "wilson"
+
+
+def test_wilson_by_hand() -> None:
+    # 0 of 10, z = 1.96: low 0, high z^2 / (n + z^2) = 3.8415 / 13.8415 = 0.2775
+    assert wilson(0, 10)[:2] == pytest.approx((0, 0.2775), abs=1e-4)
+
+
+@pytest.mark.parametrize(("successes", "n"), [(0, 0), (-1, 5), (6, 5)])
+def test_wilson_refuses_impossible_counts(successes: int, n: int) -> None:
+    with pytest.raises(ValueError, match="0 <= successes <= n"):
+        wilson(successes, n)
+
+
+def test_mean_interval_of_zeros_and_ones_is_wilson() -> None:
+    expected = stats.binomtest(3, 5).proportion_ci(method="wilson")
+    interval = mean_interval([1, 0, 1, 1, 0])
+    assert interval[:2] == pytest.approx(tuple(expected))
+    assert interval.method == "wilson"
+    assert mean_interval([0.0] * 10).high == pytest.approx(0.2775, abs=1e-4)
+
+
+def test_mean_interval_is_close_to_students_for_a_normal_sample() -> None:
+    values = np.random.default_rng(5).normal(10, 2, 400)
+    expected = stats.t.interval(0.9, 399, loc=values.mean(), scale=stats.sem(values))
+    interval = mean_interval(list(values), confidence=0.9)
+    # 5 % of a half-width of 0.16 is far below a wrong confidence level's difference (0.03 to the 95 % interval)
+    assert interval[:2] == pytest.approx(expected, abs=0.01)
+    assert interval.method == "bca"
+
+
+def test_mean_interval_of_a_skewed_sample_leans_to_the_tail() -> None:
+    values = list(np.random.default_rng(6).exponential(size=60))
+    low, high, _ = mean_interval(values)
+    assert high - np.mean(values) > 1.1 * (np.mean(values) - low)  # a symmetric interval has the ratio 1
+
+
+def test_mean_interval_without_a_bootstrap() -> None:
+    assert mean_interval([0.25] * 7) == (0.25, 0.25, "constant")
+    low, high, method = mean_interval([0.25])
+    assert (math.isnan(low), math.isnan(high), method) == (True, True, "n=1")
+
+
+def test_mean_interval_falls_to_percentiles_where_bca_is_undefined() -> None:
+    # the acceleration is a ratio of powers of the deviations that underflow to 0 / 0
+    interval = mean_interval([0.0, 1e-200, 2e-200])
+    # a resample of 3 has mean 0 or 2e-200 with probability 1/27 = 0.037 > 0.025 each, so these are the 95 % limits
+    assert interval.low == 0
+    assert interval.high / 2e-200 == pytest.approx(1)
+    assert interval.method == "percentile"
+
+
+def test_mean_interval_is_deterministic_and_seeded() -> None:
+    values = [0.1, 0.5, 0.2, 0.9, 0.35, 0.77]
+    assert mean_interval(values, resamples=500, seed=1) == mean_interval(values, resamples=500, seed=1)
+    assert mean_interval(values, resamples=500, seed=1) != mean_interval(values, resamples=500, seed=2)
+
+
+def test_mean_interval_covers_the_mean_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(7)
+    trials, covered = 400, 0  # beta(0.5, 1) has the mean 1/3 and is skewed as F1 scores are
+    for _ in range(trials):
+        low, high, _ = mean_interval(
+            list(rng.beta(0.5, 1.0, 40)), confidence=0.9, resamples=600
+        )  # mean 1/3, like F1 scores
+        covered += low <= 1 / 3 <= high
+    # 0.9 +- 3 standard errors of 0.015, with 0.01 below for a bootstrap on 40 values; 80 or 95 % intervals fail
+    assert 0.845 <= covered / trials <= 0.945
+
+
+@pytest.mark.parametrize("values", [[], [0.5, math.nan], [math.inf, 0.2], [[0.1, 0.2]]])
+def test_mean_interval_refuses_unusable_values(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="at least one finite number"):
+        mean_interval(values)
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ValueError, match="confidence must lie between 0 and 1"):
+        mean_interval([0.1, 0.2], confidence=95)
+    with pytest.raises(ValueError, match="resamples must be at least 1"):
+        paired_difference([0.1, 0.2], [0.2, 0.1], resamples=0)
+
+
+def test_paired_difference_by_hand() -> None:
+    # differences 1, 1, 1, 0, -1: mean 0.4. Four non-zero ones, 16 sign patterns with sums +-4 (1 each), +-2 (4 each)
+    # and 0 (6). The observed sum is 2; 1 + 4 + 4 + 1 = 10 patterns reach |2|: p = 10/16.
+    result = paired_difference([1, 1, 1, 0, 0], [0, 0, 0, 0, 1])
+    assert result.mean == pytest.approx(0.4)
+    assert result.p == 10 / 16
+    assert (result.wins, result.ties, result.losses, result.n) == (3, 1, 1, 5)
+    assert result.low < 0.4 < result.high
+
+
+def test_p_of_six_wins_is_two_patterns_of_64() -> None:
+    assert paired_difference([0.9] * 6, [0.2] * 6).p == 2 / 64
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_exact_p_is_that_of_scipy(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = (list(np.round(rng.random(9), 1)) for _ in range(2))  # rounded: ties between patterns matter
+    assert paired_difference(a, b, resamples=50).p == pytest.approx(permutation_p(a, b), abs=1e-12)
+
+
+def test_patterns_that_tie_count_whatever_the_rounding() -> None:
+    # |0.1 + 0.2 - 0.3| is 0 for two patterns, not quite so in floating point; every pattern reaches 0: p = 1
+    assert paired_difference([0.1, 0.2, 0.0], [0.0, 0.0, 0.3], resamples=50).p == 1
+
+
+@pytest.mark.parametrize("losses", [2, 5])
+def test_p_of_right_and_wrong_answers_is_mcnemars(losses: int) -> None:
+    # on 0/1 scores the sign-flip test is the exact McNemar test: a binomial test of wins among wins and losses
+    wins = 9
+    a, b = [1] * wins + [0] * losses + [1] * 20, [0] * wins + [1] * losses + [1] * 20
+    assert paired_difference(a, b, resamples=50).p == pytest.approx(stats.binomtest(wins, wins + losses).pvalue)
+
+
+def test_monte_carlo_p_is_close_to_the_exact_one_and_never_zero() -> None:
+    a, b = [1] * 20 + [0] * 10, [0] * 20 + [1] * 10
+    exact = stats.binomtest(20, 30).pvalue  # 0.0987; standard error at 20,000 patterns: 0.0021
+    assert paired_difference(a, b, resamples=20_000).p == pytest.approx(exact, abs=0.0085)
+    # no random pattern reaches 40 equal signs: (0 + 1) / (999 + 1)
+    assert paired_difference([0.9] * 40, [0.1] * 40, resamples=999).p == 1 / 1000
+
+
+def test_monte_carlo_draws_every_pattern_when_they_come_in_batches() -> None:
+    # 2,000 differences a pattern: 500 patterns fill a batch, so that 1,200 take three. All-equal differences are
+    # never reached: p = 1/1201 says how many were drawn
+    assert paired_difference([1.0] * 2000, [0.5] * 2000, resamples=1200).p == 1 / 1201
+
+
+def test_paired_difference_is_antisymmetric_deterministic_and_unmoved_by_shared_difficulty() -> None:
+    rng = np.random.default_rng(8)
+    b = rng.random(30)
+    a = b + rng.normal(0.02, 0.1, 30)
+    there, back = (paired_difference(list(x), list(y), resamples=400) for x, y in ((a, b), (b, a)))
+    assert back.mean == pytest.approx(-there.mean)
+    assert (back.wins, back.losses) == (there.losses, there.wins)
+    assert back.p == there.p
+    assert there == paired_difference(list(a), list(b), resamples=400)
+    harder = rng.random(30) * 5
+    moved = paired_difference(list(a - harder), list(b - harder), resamples=400)
+    assert moved.p == there.p
+    assert moved[:3] == pytest.approx(there[:3])
+
+
+def test_paired_difference_at_the_edges() -> None:
+    same = paired_difference([0.3, 0.4, 0.5], [0.3, 0.4, 0.5])
+    assert same == (0, 0, 0, 1, 0, 3, 0, 3)
+    one = paired_difference([0.9], [0.1])
+    assert [one.mean, one.p, one.n] == pytest.approx([0.8, 1, 1])
+    assert math.isnan(one.low)
+    assert math.isnan(one.high)
+    # differences of 0 and 1 alone are no proportion: Wilson's interval would end at 0.954
+    assert paired_difference([1, 1, 0, 1], [0, 0, 0, 0]).high == 1
+
+
+def test_paired_difference_refuses_other_lengths_and_unusable_values() -> None:
+    with pytest.raises(ValueError, match="a has 2 values, b has 3"):
+        paired_difference([1, 0], [1, 0, 1])
+    with pytest.raises(ValueError, match="b must be"):
+        paired_difference([1, 0], [1, math.nan])
+    with pytest.raises(ValueError, match="a must be"):
+        paired_difference([], [])
+
+
+def test_type_one_error_of_paired_difference_is_the_nominal_one() -> None:
+    # scores share the question's difficulty; a test that ignores the pairing would reject in less than 1 % of trials
+    rng = np.random.default_rng(9)
+    trials, rejected = 600, 0
+    for _ in range(trials):
+        difficulty = rng.normal(0, 2, 12)
+        a, b = difficulty + rng.normal(size=12), difficulty + rng.normal(size=12)
+        rejected += paired_difference(list(a), list(b), resamples=20).p <= 0.05
+    # 0.05 +- 3 standard errors of 0.0089
+    assert 0.023 <= rejected / trials <= 0.077
+
+
+def test_holm_by_hand() -> None:
+    # sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1 = 0.04, 0.06, 0.06, 0.04; never below the one before: 0.06 at last
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    # capped at 1: 0.6 * 2 and 0.7 * 1, which may not fall below 1
+    assert holm([0.7, 0.6]) == [1, 1]
+    assert holm([0.03]) == [0.03]
+    assert holm([]) == []
+
+
+def test_holm_leaves_nan_out_of_the_count() -> None:
+    adjusted = holm([0.01, math.nan, 0.04])  # two tests: 0.01 * 2, 0.04 * 1
+    assert [adjusted[0], adjusted[2]] == pytest.approx([0.02, 0.04])
+    assert math.isnan(adjusted[1])
+
+
+def test_holm_rejects_what_the_step_down_procedure_rejects() -> None:
+    rng = np.random.default_rng(10)
+    for _ in range(200):
+        p_values = list(rng.beta(0.3, 3, 6))
+        adjusted = holm(p_values)
+        for alpha in (0.01, 0.05, 0.2):
+            rejected: set[int] = set()
+            for rank, i in enumerate(np.argsort(p_values)):  # stop at the first that is not below alpha / (m - rank)
+                if p_values[i] > alpha / (6 - rank):
+                    break
+                rejected.add(int(i))
+            assert {i for i, p in enumerate(adjusted) if p <= alpha} == rejected
+
+
+@pytest.mark.parametrize("p_values", [[0.5, 1.1], [-0.1]])
+def test_holm_refuses_what_is_no_p_value(p_values: list[float]) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        holm(p_values)
+
+
+@pytest.mark.parametrize(("n", "effect"), [(6, 1.4345), (20, 0.6604), (34, 0.4950), (54, 0.3883)])
+def test_smallest_detectable_is_what_the_t_test_finds_four_times_in_five(n: int, effect: float) -> None:
+    values = np.random.default_rng(n).normal(size=n)
+    values = (values - values.mean()) / values.std(ddof=1)
+    assert smallest_detectable(list(values)) == pytest.approx(effect, abs=1e-4)
+    # Independently: how often scipy's t test is significant on samples that do have this difference.
+    samples = np.random.default_rng(1).normal(effect, 1, size=(20_000, n))
+    found = stats.ttest_1samp(samples, 0, axis=1).pvalue < 0.05
+    assert found.mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_smallest_detectable_of_many_is_the_textbook_formula_in_the_unit_of_the_differences() -> None:
+    differences = [0.0, 0.5, -0.5, 1.0] * 2500
+    z = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
+    assert smallest_detectable(differences) == pytest.approx(z * np.std(differences) / 100, rel=1e-3)
+    hundredfold = [100 * value for value in differences]
+    assert smallest_detectable(hundredfold) == pytest.approx(100 * smallest_detectable(differences))
+    assert smallest_detectable(differences, power=0.9) > smallest_detectable(differences)
+    assert smallest_detectable(differences, alpha=0.01) > smallest_detectable(differences)
+
+
+@pytest.mark.parametrize("differences", [[0.3], [0.0, 0.0, 0.0], [0.3 - 0.1, 0.2, 0.2]])
+def test_nothing_is_detectable_without_spread(differences: list[float]) -> None:
+    assert np.isnan(smallest_detectable(differences))
+
+
+def test_smallest_detectable_of_two_pairs_is_finite() -> None:
+    assert 0 < smallest_detectable([0.0, 1.0]) < np.inf
+
+
+def test_smallest_detectable_refuses_bad_input() -> None:
+    with pytest.raises(ValueError, match="at least one finite number"):
+        smallest_detectable([])
+    for options in ({"power": 1.0}, {"alpha": 0.0}, {"power": 0.04}):
+        with pytest.raises(ValueError, match="0 < alpha < power < 1"):
+            smallest_detectable([0.0, 1.0], **options)

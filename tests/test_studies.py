@@ -1,0 +1,167 @@
+"""What the studies' notebooks call: settings as curves, the fair top-k, costs and their front, cases side by side."""
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rag_notes.config import load_study
+from rag_notes.records import Run
+from rag_notes.report.cases import SideBySide, answers, cases_figure, pick_cases
+from rag_notes.report.curves import axis_label, count_label, curve_figure, with_settings
+from rag_notes.report.figures import save_figure
+from rag_notes.report.pareto import costs_and_scores, pareto_figure, priced
+from rag_notes.report.tables import counts, results
+from rag_notes.studies import fair_top_k, thresholds
+from rag_notes.study import run_study
+
+
+def sample(method: str, number: int, acc: float, *, searches: int = 1, error: str | None = None) -> dict[str, Any]:
+    return {
+        "method": method,
+        "question_id": f"q{number}",
+        "question": f"Question <{number}>?",
+        "gold": ["gold"],
+        "type": "bridge",
+        "answer": "" if error else f"answer {acc:g}",
+        "error": error,
+        "metrics": {} if error else {"acc": acc, "f1": acc / 2},
+        "counts": dict.fromkeys(["distinct_passages", "steps", "unreadable", "empty_responses", "truncated"], 0)
+        | {"searches": searches, "calls": 2 * searches, "prompt_tokens": 1000, "completion_tokens": 100},
+        "trace": [],
+    }
+
+
+def made_up(methods: dict[str, tuple[str, dict[str, Any]]], samples: list[dict[str, Any]]) -> Run:
+    described = {
+        name: {"function": f"rag_notes.methods.{function}.{function}", "settings": settings, "source": "s"}
+        for name, (function, settings) in methods.items()
+    }
+    return Run({"dataset": {"name": "made_up"}, "settings": {"methods": described}, "seconds": {}}, samples)
+
+
+RUN = made_up(
+    {
+        "vanilla": ("vanilla", {"top_k": 5}),
+        "deep": ("deepnote", {"top_k": 5, "max_step": 3, "max_failure": 2}),
+        "deep_1_1": ("deepnote", {"top_k": 5, "max_step": 1, "max_failure": 1}),
+        "am": ("amber", {"top_k": 5, "max_iterations": 2}),
+    },
+    [
+        *(sample("vanilla", n, acc) for n, acc in enumerate([0, 1, 0, 1])),
+        *(sample("deep", n, acc, searches=n + 1) for n, acc in enumerate([1, 1, 0, 1])),
+        *(sample("deep_1_1", n, acc, searches=2) for n, acc in enumerate([1, 0, 0, 1])),
+        *(sample("am", n, 0.0, error="no recorded response" if n else None) for n in range(4)),
+    ],
+)
+
+
+def test_counts_are_means_with_intervals_over_the_questions_without_error() -> None:
+    table = counts([RUN], ["searches", "cost"], resamples=500).set_index("method")
+    assert list(table["metric"]) == ["searches"] * 4  # nothing is known of the cost
+    assert dict(table["mean"]) == {"vanilla": 1.0, "deep": 2.5, "deep_1_1": 2.0, "am": 1.0}
+    assert dict(table["n"]) == {"vanilla": 4, "deep": 4, "deep_1_1": 4, "am": 1}
+    assert (table["low"]["vanilla"], table["high"]["vanilla"]) == (1.0, 1.0)  # a count, no share of right answers
+    assert 1 < table["low"]["deep"] < 2.5 < table["high"]["deep"] < 4
+
+
+def test_thresholds_are_named_as_in_the_papers_and_in_order() -> None:
+    table = thresholds(results([RUN], baseline=None, resamples=200), [RUN])
+    acc = table[table["metric"] == "acc"]
+    assert list(zip(acc["family"], acc["setting"], acc["method"], strict=True)) == [
+        ("deepnote", "1-1", "deep_1_1"),
+        ("deepnote", "3-2", "deep"),
+        ("amber", "2", "am"),
+    ]
+    assert "max_step" not in table.columns
+
+
+def test_settings_stand_beside_the_scores() -> None:
+    table = with_settings(results([RUN], baseline=None, resamples=200), [RUN], ["top_k", "max_step"])
+    deep = table[(table["method"] == "deep_1_1") & (table["metric"] == "acc")].iloc[0]
+    assert (deep["family"], deep["top_k"], deep["max_step"]) == ("deepnote", 5, 1)
+    assert table.loc[table["method"] == "vanilla", "max_step"].isna().all()
+
+
+def test_a_curve_has_a_panel_for_each_metric_and_a_line_for_each_family(tmp_path: Path) -> None:
+    table = thresholds(results([RUN], baseline=None, resamples=200), [RUN])
+    figure = curve_figure(table, "setting", "limits")
+    assert [axes.get_ylabel() for axes in figure.axes] == ["F1 (%)", "Acc. (%)", "Avg. (%)"]
+    assert figure.axes[0].get_xlabel() == "limits\nn = 1 to 4"
+    acc = next(axes for axes in figure.axes if axes.get_ylabel() == "Acc. (%)")
+    assert [label.get_text() for label in acc.get_xticklabels()] == ["1-1", "3-2", "2"]
+    lines = {str(container.get_label()): container[0].get_ydata() for container in acc.containers}
+    assert {name: [float(y) for y in ys] for name, ys in lines.items()} == {"deepnote": [50.0, 75.0], "amber": [0.0]}
+    first = save_figure(figure, table, tmp_path / "a", "curve")
+    again = save_figure(curve_figure(table, "setting", "limits"), table, tmp_path / "b", "curve")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    with pytest.raises(ValueError, match="nothing to draw"):
+        curve_figure(table[:0], "setting", "limits")
+
+
+def test_labels_say_unit_and_number_of_questions() -> None:
+    assert (axis_label("acc"), axis_label("cost")) == ("Acc. (%)", "US dollars for 1,000 questions")
+    assert count_label(pd.DataFrame({"n": [4, 4]})) == "n = 4"
+
+
+def test_the_front_is_what_no_other_method_beats_in_both() -> None:
+    costs = {"a": 1.0, "b": 2.0, "c": 2.0, "d": 3.0, "e": 1.0}
+    scores = {"a": 0.2, "b": 0.5, "c": 0.4, "d": 0.5, "e": 0.2}
+    common = {"dataset": "made_up", "low": 0.0, "high": 1.0, "n": 4, "interval": ""}
+    table = pd.DataFrame([common | {"method": m, "metric": "acc", "mean": s} for m, s in scores.items()])
+    spent = pd.DataFrame([common | {"method": m, "metric": "calls", "mean": c} for m, c in costs.items()])
+    points = costs_and_scores(table, spent, "acc")
+    assert set(points.loc[points["front"], "method"]) == {"a", "b", "e"}  # c and d are beaten by b; a and e are equal
+    figure = pareto_figure(points, "acc")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["1, 5", "3", "2", "4"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["1 a", "2 b", "3 c", "4 d", "5 e"]
+    with pytest.raises(ValueError, match="nothing to draw"):
+        pareto_figure(points[:0], "acc")
+
+
+def test_tokens_are_priced_where_the_model_has_no_price_of_its_own() -> None:
+    (run,) = priced([RUN], {"prompt": 1.0, "completion": 10.0})
+    cost = {(s["method"], s["question_id"]): s["metrics"].get("cost") for s in run.samples}
+    assert cost["deep", "q0"] == pytest.approx(0.002)
+    assert cost["am", "q1"] is None  # it failed
+    own = Run(RUN.info, [RUN.samples[0] | {"metrics": {"cost": 7.0}}])
+    assert priced([own], {"prompt": 1.0, "completion": 1.0})[0].samples[0]["metrics"]["cost"] == 7.0
+    assert all("cost" not in s["metrics"] for s in RUN.samples)  # what was given is as it was
+
+
+def test_cases_are_picked_by_outcome_and_shown_side_by_side() -> None:
+    assert pick_cases(RUN, "deep", "vanilla") == ["q0", "q1", "q2"]  # no question that vanilla alone answers
+    assert pick_cases(RUN, "vanilla", "deep") == ["q0", "q1", "q2"]
+    table = answers(RUN, ["q0", "q1"])
+    assert table.loc["q0", "deep"] == "right: answer 1"
+    assert table.loc["q0", "vanilla"] == "wrong: answer 0"
+    assert table.loc["q1", "am"] == "error: no recorded response"
+    figure = cases_figure(RUN, ["q0", "q1"])
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["vanilla", "deep", "deep\n1\n1", "am"]
+    assert [line.get_marker() for line in figure.axes[0].lines] == ["x", "o", "o", "x", "o", "o", "x", "s"]
+    with pytest.raises(ValueError, match="nothing to draw"):
+        cases_figure(RUN, [])
+    page = SideBySide(RUN, ["vanilla", "deep_1_1"], "q0")._repr_html_()
+    assert page.index("<h3>vanilla</h3>") < page.index("<h3>deep 1 1</h3>")
+    assert "Question &lt;0&gt;?" in page
+    assert "<0>" not in page
+    with pytest.raises(KeyError, match="q9"):
+        answers(RUN, ["q9"])
+
+
+def test_the_fair_k_is_the_mean_number_of_passages_that_the_adaptive_method_read(tmp_path: Path) -> None:
+    options = [f"runs={tmp_path}", "resamples=100", "limit=8"]
+    (adaptive,) = asyncio.run(run_study(load_study("fair_top_k", options), options, progress=False))
+    read = [s["counts"]["distinct_passages"] for s in adaptive.samples if s["method"] == "adaptive_note"]
+    fair = max(5, round(math.fsum(read) / len(read)))
+    (run,) = asyncio.run(fair_top_k(options))
+    ks = sorted({5, (5 + fair) // 2, fair, fair + 2})
+    assert run.methods == ["vanilla", "adaptive_note", *(f"vanilla_k{k}" for k in ks)]
+    settings = run.info["settings"]["methods"]
+    assert [settings[f"vanilla_k{k}"]["settings"]["top_k"] for k in ks] == ks
+    assert run.info["taken_over"] == 24  # vanilla, Adaptive-Note and, the same as vanilla, vanilla_k5
+    searched = [len(s["trace"][0]["hits"]) for s in run.samples if s["method"] == f"vanilla_k{fair}"]
+    assert max(searched) == fair

@@ -1,0 +1,350 @@
+"""The verification: verdicts worked by hand, which run's method a claim means, orders on our own data set."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rag_notes.evaluate import describe_method
+from rag_notes.llm.store import canonical_json
+from rag_notes.methods import deepnote
+from rag_notes.records import Run, write_samples
+from rag_notes.report.forest import forest_figure
+from rag_notes.report.paper import paper_claims
+from rag_notes.report.systems import WITHOUT, NotRunError, find_cells, same_model, settings_of, system_of
+from rag_notes.report.verification import count_verdicts, order_verdict, value_verdict, verify_claims, verify_orders
+from tests.test_report import Scores, make_run, row_of
+
+
+def run_of(
+    dataset: str, methods: Mapping[str, tuple[str, str, Scores]], *, model: str = "GPT-4o-mini", **info: Any
+) -> Run:
+    """A run whose methods are these, each by its name there: method and setting of a claim, and scores."""
+    made = make_run(dataset, {name: scores for name, (_, _, scores) in methods.items()})
+    described = {}
+    for name, (method, setting, _) in methods.items():
+        system = system_of(method, setting)
+        described[name] = {"function": system.function, "settings": dict(system.settings), "source": "0"}
+    settings = {"methods": described, "llm": {"model": model}, "retriever": {"name": "bm25"}}
+    base = {"dataset": {"name": dataset, "questions": 9}, "settings": settings, "prompts": {}, "status": "finished"}
+    return Run(base | {"git": {"commit": "c0ffee" * 7, "dirty": False}} | info, made.samples)
+
+
+def claim(**fields: Any) -> dict[str, Any]:
+    base = {
+        **{"id": "a-claim", "paper": "deepnote", "source": "Table 1", "kind": "order", "method": "deepnote"},
+        **{"setting": "", "other": "vanilla", "other_setting": "", "dataset": "hotpotqa", "model": "GPT-4o-mini"},
+        **{"metric": "acc", "value": 20.0, "tolerance": 5.0, "statement": "It is so", "decimals": 1},
+    }
+    if fields.get("kind") == "value":
+        base |= {"other": ""}
+    return base | fields
+
+
+def verdict(runs: Mapping[str, Run], **fields: Any) -> dict[Any, Any]:
+    (row,) = verify_claims(runs, pd.DataFrame([claim(**fields)])).to_dict("records")
+    return row
+
+
+def save(run: Run, folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(canonical_json(run.info), encoding="utf-8")
+    write_samples(folder / "samples.jsonl", run.samples)
+    return folder
+
+
+def two(method: Sequence[float | None], other: Sequence[float | None], **fields: Any) -> dict[str, Run]:
+    """One run of HotpotQA with these accuracies of DeepNote and of vanilla RAG."""
+    methods = {"deepnote": ("deepnote", "", {"acc": method}), "vanilla": ("vanilla", "", {"acc": other})}
+    return {"a-run": run_of("hotpotqa", methods, **fields)}
+
+
+# --- verdicts
+
+
+def test_an_order_that_holds_agrees() -> None:
+    # Eight questions won, none lost: both extreme patterns of 2^8, and every resample of 1, ..., 1, 0, 0 is above 0.
+    row = verdict(two([1] * 8 + [0, 1], [0] * 8 + [0, 1]))
+    assert (row["ours"], row["n"], row["failed"]) == (80, 10, 0)
+    assert row["p"] == 2 / 2**8 and 0 < row["low"] < 80 < row["high"]
+    assert (row["verdict"], row["open"], row["size"]) == ("agrees", False, "differs")  # 20 +- 5, our interval above it
+
+
+def test_an_order_of_few_questions_does_not_agree_although_its_interval_excludes_0() -> None:
+    row = verdict(two([1, 1, 1, 0.5], [0, 0, 0, 0]))
+    assert row["low"] > 0 and row["p"] == 2 / 2**4
+    assert (row["verdict"], row["open"]) == ("within interval", False)
+
+
+def test_an_order_of_the_right_sign_that_may_be_0_is_within_the_interval() -> None:
+    row = verdict(two([1, 1, 0, 0, 1], [0, 0, 1, 0, 1]))
+    assert row["ours"] == pytest.approx(20) and row["low"] < 0 < row["high"]
+    assert (row["verdict"], row["open"], row["size"]) == ("within interval", False, "agrees")
+
+
+@pytest.mark.parametrize(
+    ("method", "other", "ours", "is_open"),
+    [
+        ([0, 0, 1, 1], [0, 0, 1, 1], 0, True),
+        ([0, 1, 0, 0], [1, 0, 1, 0], -25, True),
+        ([0] * 9, [1] * 8 + [0], -800 / 9, False),
+    ],
+)
+def test_an_order_that_is_not_ours_differs_and_says_whether_it_is_open(
+    method: list[float], other: list[float], ours: float, is_open: bool
+) -> None:
+    row = verdict(two(method, other))
+    assert (row["verdict"], row["open"], row["ours"]) == ("differs", is_open, pytest.approx(ours))
+
+
+def test_a_single_question_confirms_nothing() -> None:
+    row = verdict(two([1], [0]))
+    assert (row["verdict"], row["n"]) == ("within interval", 1) and math.isnan(row["low"])
+    assert verdict(two([0], [1]))["open"]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "tolerance", "expected"),
+    [(70.0, 5.0, "agrees"), (80.0, 5.0, "agrees"), (80.1, 5.0, "within interval"), (95.5, 1.0, "differs")],
+)
+def test_a_value_by_hand(theirs: float, tolerance: float, expected: str) -> None:
+    # 15 of 20 right: Wilson's interval is (0.75 + 0.0960 -+ 1.96 sqrt(0.009375 + 0.0024)) / 1.1921 = 53.1 to 88.8
+    row = verdict(two([1] * 15 + [0] * 5, [0] * 20), kind="value", value=theirs, tolerance=tolerance)
+    assert (row["ours"], row["n"], row["verdict"]) == (75, 20, expected)
+    assert (row["low"], row["high"]) == pytest.approx((53.13, 88.81), abs=0.01)
+    assert (row["size"], row["open"]) == ("", False) and math.isnan(row["p"])
+
+
+def test_the_rules_alone() -> None:
+    assert value_verdict(59.2, 50, 60, 54.9, 4.3) == "agrees"  # 4.3000000000000043 in binary
+    assert value_verdict(10, 5, 15, 15.1, 5) == "differs"
+    assert order_verdict(1, 0.5, 2, 0.05) == "within interval"  # p has to be below .05
+    assert order_verdict(1, 0.5, 2, 0.049) == "agrees"
+    assert order_verdict(-1, -2, -0.5, 0.01) == order_verdict(0, 0, 0, 1) == "differs"
+
+
+def test_failed_answers_are_left_out_and_counted() -> None:
+    row = verdict(two([1, None, 1, 0], [0, 1, None, 0]))
+    assert (row["n"], row["failed"], row["ours"]) == (2, 2, 50)
+    row = verdict(two([1, None, 1, 0], [0] * 4), kind="value")
+    assert (row["n"], row["failed"]) == (3, 1)
+
+
+def test_the_model_is_named_and_another_one_is_marked() -> None:
+    row = verdict(two([1] * 9, [0] * 9, model="gpt-4o mini"))
+    assert (row["our_model"], row["same_model"]) == ("gpt-4o mini", True)
+    row = verdict(two([1] * 9, [0] * 9, model="tiny"))
+    assert (row["our_model"], row["same_model"], row["model"]) == ("tiny", False, "GPT-4o-mini")
+    staged = two([1], [0])
+    staged["a-run"].info["settings"]["llm"]["stage note_judge"] = {"model": "judge"}
+    assert not same_model(staged["a-run"], "GPT-4o-mini")
+    assert verdict(staged)["our_model"] == "GPT-4o-mini (note_judge: judge)"
+
+
+def test_an_order_that_the_paper_itself_does_not_have_is_said() -> None:
+    row = verdict(two([1, 0], [0, 1]), value=math.nan, tolerance=math.nan)
+    assert (row["supported"], row["size"]) == (False, "")
+    assert verdict({}, value=math.nan, metric="seconds")["supported"]
+
+
+def test_average_seconds_and_cost_of_an_answer() -> None:
+    scores: Scores = {"em": [1, 0], "f1": [1, 0.6], "acc": [1, 0.9], "cost": [0.25, 0.5]}
+    none: Scores = {"em": [0, 0], "f1": [0, 0], "acc": [0, 0], "cost": [0.125, 0.25]}
+    methods = {"d": ("deepnote", "", scores), "v": ("vanilla", "", none)}
+    seconds = {"d": {"q0": 3.0, "q1": 4.0}, "v": {"q0": 1.0}}
+    runs = {"a-run": run_of("hotpotqa", methods, seconds=seconds)}
+    assert verdict(runs, metric="avg")["ours"] == pytest.approx(75)
+    assert verdict(runs, metric="cost")["ours"] == pytest.approx(0.1875)
+    row = verdict(runs, metric="seconds")
+    assert (row["ours"], row["n"]) == (2.0, 1)
+    row = verdict(runs, metric="t_f1")
+    assert (row["verdict"], row["reason"]) == (
+        "not run",
+        "the runs of hotpotqa do not have t_f1 of both systems on the same questions",
+    )
+
+
+# --- which run a claim means
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"dataset": "musique"}, "no run of musique"),
+        ({"dataset": "average"}, "the claim is of no single data set"),
+        ({"method": "deepnote_dpo"}, "there is no method deepnote_dpo"),
+        ({"method": "amber"}, "no run of hotpotqa has amber"),
+        ({"setting": "max_step=1;max_failure=1"}, "no run of hotpotqa has deepnote max_step=1 max_failure=1"),
+        ({"setting": "wings=2"}, "deepnote has no setting wings"),
+        ({"setting": "without=doubt"}, "deepnote has no setting that leaves out doubt"),
+        ({"setting": "retriever=dense"}, "no run of hotpotqa has deepnote retriever=dense"),
+        ({"setting": "noise=40"}, "no run of hotpotqa-noise40"),
+    ],
+)
+def test_what_was_not_run_says_why(fields: dict[str, str], reason: str) -> None:
+    for kind in ("order", "value"):
+        row = verdict(two([1], [0]), kind=kind, **fields)
+        assert (row["verdict"], row["reason"], row["run"]) == ("not run", reason, "")
+        assert math.isnan(row["ours"]) and pd.isna(row["n"])
+
+
+def test_a_variant_is_found_by_its_settings_not_by_its_name() -> None:
+    methods = {
+        "deepnote": ("deepnote", "max_step=2;max_failure=1", {"acc": [1, 1]}),
+        "mine": ("deepnote", "", {"acc": [0, 0]}),
+        "note_only": ("deepnote", "without=adaptive_retrieval", {"acc": [1, 0]}),
+    }
+    runs = {"r": run_of("hotpotqa", methods)}
+    found = {
+        setting: [cell.method for cell in find_cells(runs, "hotpotqa", system_of("deepnote", setting))]
+        for setting in ("", "questions=50", "max_step=3;max_failure=2", "max_step=2;max_failure=1")
+    }
+    assert list(found.values()) == [["mine"], ["mine"], ["mine"], ["deepnote"]]
+    row = verdict(runs, other="deepnote", other_setting="without=adaptive_retrieval")
+    assert (row["our_method"], row["our_other"], row["ours"]) == ("mine", "note_only", -50)
+
+
+@pytest.mark.parametrize(("named", "ours"), WITHOUT.items())
+def test_what_an_ablation_leaves_out_is_a_setting_of_ours(
+    named: tuple[str, str], ours: tuple[str, dict[str, Any]]
+) -> None:
+    system = system_of(named[0], f"without={named[1]}")
+    default = system_of(ours[0], "")
+    changed = {name for name, value in system.settings.items() if default.settings[name] != value}
+    assert system.function == default.function and changed == set(ours[1])
+
+
+def test_every_claim_of_the_papers_means_a_system_or_says_why_not() -> None:
+    claims = paper_claims()
+    systems = {*zip(claims["method"], claims["setting"], strict=True)}
+    systems |= {*zip(claims["other"], claims["other_setting"], strict=True)} - {("", "")}
+    missing = set()
+    for method, setting in systems:
+        try:
+            system_of(method, setting)
+        except NotRunError as reason:
+            missing.add(str(reason))
+    assert missing == {"there is no method deepnote_dpo", "there is no method chain_of_note_hybrid"}
+
+
+def test_a_setting_newer_than_a_run_was_as_it_is_by_default() -> None:
+    runs = {"old": run_of("hotpotqa", {"a": ("adaptive_note", "", {"acc": [1]})})}
+    del runs["old"].info["settings"]["methods"]["a"]["settings"]["reviewer"]
+    assert find_cells(runs, "hotpotqa", system_of("adaptive_note", ""))
+    with pytest.raises(NotRunError, match="reviewer=False"):
+        find_cells(runs, "hotpotqa", system_of("adaptive_note", "without=amr"))
+
+
+def test_retriever_and_noise_are_those_of_the_run() -> None:
+    cells = {"d": ("deepnote", "", {"acc": [1, 1, 0]}), "v": ("vanilla", "", {"acc": [0, 1, 0]})}
+    runs = {name: run_of("hotpotqa", cells) for name in ("bm25", "dense", "noise")}
+    runs["dense"].info["settings"]["retriever"] = {"name": "contriever"}
+    runs["noise"].info["dataset"]["name"] = "hotpotqa-noise40"
+    for setting, found in (("retriever=dense", ["dense"]), ("noise=40", ["noise"]), ("", ["bm25", "dense"])):
+        assert [cell.folder for cell in find_cells(runs, "hotpotqa", system_of("deepnote", setting))] == found
+    # About the retriever, two runs are compared that differ in it, and only then.
+    row = verdict(runs, setting="retriever=dense", other="deepnote", other_setting="retriever=bm25")
+    assert (row["run"], row["other_run"], row["ours"]) == ("dense", "bm25", 0)
+    assert verdict(runs)["fitting"] == 2
+    del runs["bm25"].info["settings"]["methods"]["v"], runs["dense"].info["settings"]["methods"]["d"]
+    assert verdict(runs)["reason"] == "no two runs with the same model, prompts and retriever have the two systems"
+
+
+@pytest.mark.parametrize("differing", ["llm", "prompts", "retriever"])
+def test_two_runs_are_compared_where_nothing_else_differs(differing: str) -> None:
+    runs = {
+        "one": run_of("hotpotqa", {"d": ("deepnote", "", {"acc": [1, 1, 1]})}),
+        "two": run_of("hotpotqa", {"v": ("vanilla", "", {"acc": [0, 1]})}),
+    }
+    row = verdict(runs)
+    assert (row["run"], row["other_run"], row["n"], row["ours"]) == ("one", "two", 2, 50)
+    info = runs["two"].info
+    (info if differing == "prompts" else info["settings"])[differing] = {"model": "other", "name": "other"}
+    assert verdict(runs)["verdict"] == "not run"
+
+
+def test_the_run_with_the_papers_model_comes_first_then_the_one_with_most_questions() -> None:
+    runs = {
+        "a": two([1] * 9, [0] * 9, model="tiny")["a-run"],
+        "b": two([0] * 3, [0] * 3)["a-run"],
+        "c": two([0] * 4, [0] * 4)["a-run"],
+        "d": two([0] * 4, [0] * 4)["a-run"],
+    }
+    for kind in ("order", "value"):
+        row = verdict(dict(reversed(runs.items())), kind=kind)
+        assert (row["run"], row["n"], row["same_model"]) == ("c", 4, True)
+    assert verdict({"a": runs["a"], "b": runs["b"]}, model="another")["run"] == "a"
+
+
+def test_settings_are_read() -> None:
+    assert settings_of("max_step=1;without=cf+sf") == {"max_step": 1, "without": "cf+sf"}
+    assert settings_of("") == {}
+
+
+def test_the_settings_of_a_claim_are_those_that_a_run_records() -> None:
+    described = describe_method(partial(deepnote, top_k=5, max_step=1, max_failure=1, queries="joined"))
+    system = system_of("deepnote", "max_step=1;max_failure=1")
+    assert (system.function, system.settings) == (described["function"], described["settings"])
+
+
+# --- orders on a data set of our own
+
+
+def own() -> dict[str, Run]:
+    def made(model: str, scores: Sequence[float]) -> Run:
+        above: Scores = {"acc": scores}
+        below: Scores = {"acc": [0] * len(scores)}
+        methods = {"deepnote": ("deepnote", "", above), "vanilla": ("vanilla", "", below)}
+        return run_of("mini", methods, model=model)
+
+    return {"mini-a": made("a", [1] * 8), "mini-b": made("b", [1, 0])}
+
+
+def test_the_orders_of_a_paper_are_one_row_for_each_model_of_ours() -> None:
+    claims = pd.DataFrame(
+        [
+            claim(),
+            claim(dataset="musique", value=7.5, model="Qwen2-7b", source="section 5", setting="questions=50"),
+            claim(dataset="musique", value=math.nan, model="Qwen2-7b"),
+            claim(metric="seconds", value=math.nan),
+            claim(kind="value"),
+        ]
+    )
+    orders = verify_orders(own(), claims)
+    assert list(orders["our_model"]) == ["a", "a", "b", "b"]
+    row = row_of(orders, our_model="a", metric="acc")
+    assert (row["claimed"], row["unsupported"], row["datasets"]) == (3, 1, "hotpotqa, musique")
+    assert (row["models"], row["source"], row["about"]) == ("GPT-4o-mini, Qwen2-7b", "Table 1; section 5", "answers")
+    assert (row["least"], row["most"], row["ours"], row["run"]) == (7.5, 20, 100, "mini-a")
+    assert (row["p"], row["p_holm"], row["verdict"]) == (2 / 2**8, 2 / 2**8, "agrees")  # seconds were not tested
+    assert row_of(orders, our_model="b", metric="acc")["verdict"] == "within interval"
+    assert row_of(orders, our_model="b", metric="seconds")["about"] == "cost and time"
+    counts = count_verdicts(orders, ["our_model"])
+    assert counts.to_numpy().tolist() == [["a", 2, 1, 0, 0, 1, 0], ["b", 2, 0, 1, 0, 1, 0], ["all", 4, 1, 1, 0, 2, 0]]
+
+
+def test_without_runs_everything_is_not_run() -> None:
+    claims, orders = verify_claims({}), verify_orders({})
+    assert len(claims) == len(paper_claims()) and set(claims["verdict"]) == set(orders["verdict"]) == {"not run"}
+    assert set(orders["our_model"]) == {""}
+    with pytest.raises(ValueError, match="no order of f1 was run"):
+        forest_figure(orders)
+
+
+def test_the_orders_of_a_data_set_of_the_papers_are_those_claimed_of_it() -> None:
+    claims = pd.DataFrame([claim(), claim(dataset="musique", metric="em")])
+    (row,) = verify_orders(two([1, 1], [0, 0]), claims, dataset="hotpotqa").to_dict("records")
+    assert (row["metric"], row["claimed"], row["ours"]) == ("acc", 1, 100)
+
+
+def test_the_figure_has_a_line_for_every_order_that_was_run() -> None:
+    figure = forest_figure(verify_orders(own()), metric="acc")
+    titles = [axes.get_title(loc="right") for axes in figure.axes]
+    assert titles == ["deepnote paper, tested on mini with a", "deepnote paper, tested on mini with b"]
+    for axes in figure.axes:
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["deepnote > vanilla"]
+        assert axes.get_xlabel() == ("" if axes is figure.axes[0] else "Acc.: first - second system (points)")
