@@ -103,6 +103,29 @@ def test_processes_and_threads_write_at_once_without_error_or_loss(tmp_path: Pat
     }
 
 
+def test_a_store_that_another_process_holds_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "held.sqlite"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    other.execute("CREATE TABLE other (x)")
+
+    def wait(seconds: float) -> None:
+        if other.in_transaction:
+            other.execute("COMMIT")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rag_notes.llm.store._PATIENCE", 0)
+        with pytest.raises(StoreError, match=r"held\.sqlite: another process holds it; end it or name another file"):
+            ResponseStore(path)
+        patched.setattr("rag_notes.llm.store._PATIENCE", 0.5)
+        patched.setattr("rag_notes.llm.store.time.monotonic", lambda: 0.0)
+        patched.setattr("rag_notes.llm.store.time.sleep", wait)
+        store = ResponseStore(path)
+    assert not other.in_transaction
+    store.put(request("x"), RESPONSE)
+    assert len(store) == 1
+
+
 UNICODE = [
     "ascii",
     "中文问题？",
@@ -228,5 +251,5 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path)
     with pytest.raises(StoreError, match=r"notes\.txt: not a response store"):
         ResponseStore(path)
     assert path.read_text(encoding="utf-8") == "shopping list\n" * 100
-    with pytest.raises(StoreError, match="not a response store"):
+    with pytest.raises(StoreError, match="cannot be opened"):
         ResponseStore(tmp_path)

@@ -5,12 +5,16 @@ import json
 import lzma
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 KEY_VERSION = "rag-notes-1"
+
+_PATIENCE = 60.0
+"""Seconds to wait for another process that holds the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class ResponseStore:
     """A key-value store of responses in one SQLite file (WAL), shared safely by threads and processes.
 
     `path` may be ":memory:". Responses never expire and are never replaced: the first one stored under a key stays.
-    Raises StoreError where the file is not a response store.
+    Raises StoreError where the file is not a response store, or another process holds it for more than a minute.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -65,7 +69,20 @@ class ResponseStore:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         try:
-            self._db = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
+            self._db = sqlite3.connect(self.path, timeout=_PATIENCE, check_same_thread=False, isolation_level=None)
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"{self.path}: cannot be opened ({error}); name another file") from None
+        deadline = time.monotonic() + _PATIENCE
+        while not self._prepare(deadline):
+            time.sleep(0.01)
+
+    def _prepare(self, deadline: float) -> bool:
+        """Set up the open file; False where other processes were just doing the same.
+
+        SQLite does not wait when two connections that both read want to change the journal: one is told at once that
+        the file is locked, whatever its timeout.
+        """
+        try:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute(
@@ -73,9 +90,15 @@ class ResponseStore:
                 "(key TEXT PRIMARY KEY, request TEXT NOT NULL, response TEXT NOT NULL) WITHOUT ROWID"
             )
         except sqlite3.DatabaseError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the low byte, without the extended reason
+            if busy and time.monotonic() < deadline:
+                return False
+            self._db.close()
+            reason = "another process holds it" if busy else f"not a response store ({error})"
             raise StoreError(
-                f"{self.path}: not a response store ({error}); move it away or name another file"
+                f"{self.path}: {reason}; {'end it' if busy else 'move it away'} or name another file"
             ) from None
+        return True
 
     def close(self) -> None:
         """Close the file; the store cannot be used afterwards."""

@@ -11,6 +11,7 @@ import pandas as pd
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -66,6 +67,23 @@ _HOLLOW: dict[str, Any] = {
     "markeredgewidth": 0.8,
 }
 _PAPER_MARKERS = ("o", "s", "D", "<", ">", "p", "*", "h", "P", "X", "d", "^")  # one for each model of the four papers
+
+
+def _know_shipped_fonts() -> None:
+    """Make matplotlib find the fonts it brings along, before any other of the same name.
+
+    The list it keeps in the user's cache lacks them for good once it was written while an environment was removed; the
+    letters of a figure would then be those of whatever the machine has installed.
+    """
+    shipped = Path(mpl.get_data_path(), "fonts", "ttf")
+    known = {entry.fname for entry in fontManager.ttflist}
+    for path in sorted(map(str, shipped.glob("*.ttf"))):
+        if path not in known:
+            fontManager.addfont(path)
+    fontManager.ttflist.sort(key=lambda entry: Path(entry.fname).parent != shipped)  # stable
+
+
+_know_shipped_fonts()
 
 
 class NotebookFigure(Figure):

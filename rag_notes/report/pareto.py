@@ -7,7 +7,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogFormatter
 
 from rag_notes.llm.client import Price
 from rag_notes.records import Run, Sample
@@ -103,6 +103,7 @@ def _panel(axes: Axes, cells: pd.DataFrame, methods: Sequence[str]) -> None:
     front = scaled[scaled["front"]].sort_values(["x", "y"], kind="stable")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(LogFormatter())  # plain numbers too
     axes.plot(front["x"], front["y"], color=PALETTE[0], marker="none", zorder=1)
     labelled: dict[float, int] = {}  # by height, the points that have a label: the next one goes to another place
     for _, here in scaled.groupby(["y", "x"], sort=True):  # methods at one point share a label
