@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from rag_notes.datasets._build import CorpusFile
+from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.llm.client import LLM
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
 from rag_notes.templates import Templates

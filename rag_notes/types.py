@@ -1,5 +1,6 @@
 """The records that everything else is about, a question and a passage, and the types of settings."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -64,8 +65,8 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Questions with the corpus they are asked of."""
+    """Questions with the corpus they are asked of, which may be a file of any size that is not held in memory."""
 
     name: str
     questions: tuple[Question, ...]
-    corpus: tuple[Passage, ...]
+    corpus: Sequence[Passage]

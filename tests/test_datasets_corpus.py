@@ -77,6 +77,12 @@ def test_gold_ids_come_from_the_corpus_file_where_it_holds_all_supporting_paragr
         ("c.jsonl", '{"id": "1", "contents": "T\\nx\\ny"}\n', [("1", "T", "x\ny")]),
         ("c.jsonl", '{"id": "1", "title": "T", "contents": "x\\ny", "more": 0}\n', [("1", "T", "x\ny")]),
         ("c.tsv", 'id\ttext\ttitle\n1\t"a ""b"" c"\tT\n2\tplain\t\n', [("1", "T", 'a "b" c'), ("2", "", "plain")]),
+        (
+            "c.jsonl",
+            '\ufeff{"id": "é", "text": "x"}\r\n\u3000\r\n{"id": "2", "text": "\u2028y"}\r\n',
+            [("é", "", "x"), ("2", "", "\u2028y")],
+        ),
+        ("c.tsv", "\nid\ttext\ttitle\r\n1\tx\tT\r\n", [("1", "T", "x")]),
         ("c.txt", " 新闻一 \r\n\n新闻二\n新闻一\n", [("新闻一", "", "新闻一"), ("新闻二", "", "新闻二")]),
     ],
 )
@@ -84,7 +90,12 @@ def test_corpus_layouts(tmp_path: Path, file: str, content: str, passages: list[
     corpus = tmp_path / file
     corpus.write_text(content, encoding="utf-8", newline="")
     data = datasets.webquestions(questions(tmp_path), corpus=str(corpus))
-    assert data.corpus == tuple(Passage(*passage) for passage in passages)
+    assert tuple(data.corpus) == tuple(Passage(*passage) for passage in passages)
+    count = len(passages)
+    assert [data.corpus[number] for number in range(-count, count)] == 2 * list(data.corpus)  # each on its own
+    assert (data.corpus[::2], data.corpus[count:]) == (tuple(data.corpus)[::2], ())
+    with pytest.raises(IndexError):
+        data.corpus[count]
 
 
 def test_a_folder_is_read_in_the_order_of_its_file_names(tmp_path: Path) -> None:

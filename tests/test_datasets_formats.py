@@ -166,7 +166,7 @@ def test_strategyqa_with_another_corpus_has_gold_titles_alone(tmp_path: Path) ->
     corpus = write_jsonl(tmp_path / "c.jsonl", {"id": 7, "title": "Pim", "text": "A Pim."})
     data = datasets.strategyqa(path, corpus=corpus)
     assert [(q.gold_titles, q.gold_ids) for q in data.questions] == [(("Pim", "Tock-lake"), ()), ((), ())]
-    assert data.corpus == (Passage("7", "Pim", "A Pim."),)
+    assert tuple(data.corpus) == (Passage("7", "Pim", "A Pim."),)
     assert datasets.strategyqa(path).corpus == ()
 
 
@@ -363,7 +363,7 @@ def test_flashrag_reads_metadata_and_its_corpus(tmp_path: Path) -> None:
         Question("dev_0", "Is it?", ("yes",), gold_titles=("B", "A"), task="yes_no", type="bridge"),
         Question("dev_1", "Is it not?", ("no",), task="yes_no"),
     )
-    assert data.corpus == (Passage("0", "A", "First line.\nSecond line."),)
+    assert tuple(data.corpus) == (Passage("0", "A", "First line.\nSecond line."),)
 
 
 def test_plain_reads_every_field(tmp_path: Path) -> None:
@@ -389,5 +389,5 @@ def test_plain_reads_every_field(tmp_path: Path) -> None:
         Question("1", "谁？", ("甲",), (QAPair("谁先？", ("甲", "乙")),), ("T",), ("p1",), "news", "mine", 2, "zh"),
         Question("2", "Who?"),
     )
-    assert data.corpus == (Passage("p1", "T", "正文"), Passage("p2", "", "x"))
+    assert tuple(data.corpus) == (Passage("p1", "T", "正文"), Passage("p2", "", "x"))
     assert datasets.plain(path).corpus == ()

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.skipif(not SAMPLES.is_dir(), reason="the samples of the
 
 
 def sha256(data: Dataset) -> str:
-    dump = json.dumps(asdict(data), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    dump = json.dumps(
+        asdict(replace(data, corpus=tuple(data.corpus))), ensure_ascii=False, sort_keys=True, separators=(",", ":")
+    )
     return hashlib.sha256(dump.encode()).hexdigest()
 
 

@@ -39,7 +39,7 @@ def read(out: Path | str) -> tuple[Passage, ...]:
     """The passages, by the loader that studies use."""
     questions = Path(out).with_name("questions.jsonl")
     questions.write_text('{"id": "1", "question": "q"}\n', encoding="utf-8")
-    return datasets.plain(str(questions), corpus=str(out)).corpus
+    return tuple(datasets.plain(str(questions), corpus=str(out)).corpus)
 
 
 def check(made: Prepared, passages: int, repeated: int, empty: int) -> tuple[Passage, ...]:

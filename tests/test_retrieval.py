@@ -238,7 +238,7 @@ def test_a_loaded_index_is_the_saved_one(tmp_path: Path, corpus: tuple[Passage, 
     built = BM25.build(corpus, k1=0.9, b=0.4, tokenizer=tokenizer)
     built.save(tmp_path / "index")
     loaded = BM25.load(tmp_path / "index", corpus if given else None, settings=built.settings, mmap=mmap)
-    assert (loaded.passages, loaded.settings, loaded.tokenizer) == (corpus, built.settings, tokenizer)
+    assert (tuple(loaded.passages), loaded.settings, loaded.tokenizer) == (corpus, built.settings, tokenizer)
     queries = ["water fish", "oaks", "青瓷", "大运河北京", "?"]
     assert loaded.search(queries, 3) == built.search(queries, 3)
     assert [path.name for path in tmp_path.iterdir()] == ["index"]

@@ -1,15 +1,15 @@
 """From the records of a file to a `Dataset`: the pool of passages, corpus files, gold ids, the cut of the questions."""
 
-import csv
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from rag_notes.datasets._read import DataError, Record, read_jsonl, read_lines
+from rag_notes.datasets._read import DataError, read_lines
+from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.types import Dataset, Passage, Question
 
 
@@ -57,7 +57,7 @@ def build(
     chosen = entries[offset:] if limit is None else entries[offset : offset + limit]
     wanted = {(paragraph.title, paragraph.text) for entry in chosen for paragraph in entry.support}
     ids = {(p.title, p.text): p.id for p in corpus if (p.title, p.text) in wanted}
-    return Dataset(name, tuple(_with_gold(entry, ids) for entry in chosen), tuple(corpus))
+    return Dataset(name, tuple(_with_gold(entry, ids) for entry in chosen), corpus)
 
 
 def _with_gold(entry: Entry, ids: dict[tuple[str, str], str]) -> Question:
@@ -108,39 +108,12 @@ def name_of(title: str, text: str, *, alone: bool) -> str:
     return _slug(title, text) if alone else f"{_slug(title, text)}-{digest}"
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusFile:
-    """The passages of a corpus file with a passage a line, read anew each time they are iterated and never held.
-
-    `.jsonl` has `id`, `title`, `text` or FlashRAG's `id`, `contents` (title, line feed, text); `.tsv` is DPR's passage
-    file with the header id, text, title. `name` is that of the data set, for errors. Raises `DataError` on a malformed
-    line; ids that occur twice are not found.
-    """
-
-    SUFFIXES: ClassVar = (".jsonl", ".tsv")
-
-    path: str
-    name: str
-
-    def __iter__(self) -> Iterator[Passage]:
-        for _, passage in self.placed():
-            yield passage
-
-    def placed(self) -> Iterator[tuple[str, Passage]]:
-        """Yield each passage with its place in the file."""
-        option = f"dataset.{self.name}.corpus"
-        if self.path.endswith(".tsv"):
-            yield from dpr_passages(self.path, option)
-        else:
-            for record in read_jsonl(self.path, option):
-                yield record.place, jsonl_passage(record)
-
-
-def load_corpus(corpus: str | None, name: str) -> tuple[Passage, ...] | None:
+def load_corpus(corpus: str | None, name: str) -> Sequence[Passage] | None:
     """Return the passages of a corpus file, or None where no corpus is given (then the data set pools its own).
 
-    The ending tells the format: `.jsonl` and `.tsv` as `CorpusFile` reads them; `.txt`, and every file of a folder, has
-    one text a line. Raises `DataError` on another ending, a malformed line and an id that occurs twice.
+    The ending tells the format: `.jsonl` and `.tsv` are read by `CorpusFile`, which does not hold them; `.txt`, and
+    every file of a folder, has one text a line. Raises `DataError` on another ending, a malformed line and an id that
+    occurs twice.
     """
     if corpus is None:
         return None
@@ -151,32 +124,8 @@ def load_corpus(corpus: str | None, name: str) -> tuple[Passage, ...] | None:
     if suffix == ".txt":
         return pool(Paragraph("", line.strip()) for _, line in read_lines(corpus, option))
     if suffix in CorpusFile.SUFFIXES:
-        return unique(CorpusFile(corpus, name).placed())
+        return CorpusFile(corpus, name).checked()
     raise DataError(f"{option}={corpus}: expected a file that ends in .jsonl, .tsv or .txt, or a folder of text files")
-
-
-def unique(placed: Iterable[tuple[str, Passage]]) -> tuple[Passage, ...]:
-    """Return the passages of pairs (place, passage); raise `DataError` on an id that occurs twice."""
-    passages: dict[str, Passage] = {}
-    for place, passage in placed:
-        if passage.id in passages:
-            raise DataError(f"{place}: the passage id {passage.id!r} is already used")
-        passages[passage.id] = passage
-    return tuple(passages.values())
-
-
-def jsonl_passage(record: Record) -> Passage:
-    """Return the passage of a corpus record in one of the two JSON Lines layouts."""
-    if not record.has("contents"):
-        title = record.title("title") if record.has("title") else ""
-        return Passage(record.identifier("id"), title, record.text("text"))
-    if record.has("title"):
-        return Passage(record.identifier("id"), record.title("title"), record.text("contents"))
-    title, separator, text = record.text("contents").partition("\n")
-    if not separator or not text.strip():
-        raise record.error("contents", "expected a title, a line feed and a text")
-    # FlashRAG's Wikipedia corpus puts the title in double quotes.
-    return Passage(record.identifier("id"), title.removeprefix('"').removesuffix('"'), text)
 
 
 def folder_texts(folder: str, option: str) -> Iterator[tuple[str, str]]:
@@ -193,21 +142,3 @@ def folder_texts(folder: str, option: str) -> Iterator[tuple[str, str]]:
             raise DataError(f"{file}: is not finished; run the download again, or remove it ({option}={folder})")
         for number, line in read_lines(str(file), option):
             yield f"{file}, line {number}", line.strip()
-
-
-def dpr_passages(path: str, option: str) -> Iterator[tuple[str, Passage]]:
-    """Yield the place and the passage of each line of DPR's passage file."""
-    columns = ["id", "text", "title"]
-    for index, (number, line) in enumerate(read_lines(path, option)):
-        place = f"{path}, line {number}"
-        try:
-            row = next(csv.reader([line], delimiter="\t", strict=True))
-        except csv.Error as error:
-            raise DataError(f"{place}: not valid tab-separated values: {error}") from None
-        if index == 0 and row != columns:
-            raise DataError(f"{place}: expected the header id, text, title, with tabs between")
-        if len(row) != len(columns):
-            raise DataError(f"{place}: expected 3 columns (id, text, title), found {len(row)}")
-        if index > 0:
-            record = Record(dict(zip(columns, row, strict=True)), place)
-            yield place, Passage(record.text("id"), record.title("title"), record.text("text"))

@@ -1,7 +1,7 @@
 """Multi-hop question answering: HotpotQA, 2WikiMultiHopQA, MuSiQue and StrategyQA in their official formats."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from rag_notes.datasets._build import Entry, Paragraph, build, load_corpus
@@ -176,7 +176,7 @@ def _evidence(record: Record) -> Iterator[str]:
             raise record.error("evidence", f"expected 'Title-number', 'operation' or 'no_evidence', found {item!r}")
 
 
-def _strategyqa_paragraphs(corpus: str | None, name: str) -> tuple[tuple[Passage, ...] | None, dict[str, str]]:
+def _strategyqa_paragraphs(corpus: str | None, name: str) -> tuple[Sequence[Passage] | None, dict[str, str]]:
     """Return the passages and each evidence key's passage id; no keys where the corpus is not a paragraph file."""
     option = f"dataset.{name}.corpus"
     if corpus is not None and corpus.endswith(".json"):

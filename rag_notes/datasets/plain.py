@@ -1,11 +1,13 @@
 """A data set of one's own: JSON Lines whose keys are the fields of `Question` and `Passage`."""
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import TypeVar, get_args
 
-from rag_notes.datasets._build import Entry, build, unique
+from rag_notes.datasets._build import Entry, build
 from rag_notes.datasets._read import Record, read_jsonl
+from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.types import Dataset, Language, Passage, QAPair, Question, Task
 
 _QUESTION_FIELDS = tuple(field.name for field in fields(Question))
@@ -26,26 +28,27 @@ def plain(
     corpus file needs `id` and `text`, `title` is optional. Without a corpus file the corpus is empty. Raises
     `DataError` on a key that is not a field, and on gold ids or titles that the corpus does not hold.
     """
-    passages = () if corpus is None else _passages(corpus, f"dataset.{name}.corpus")
-    known_ids = {passage.id for passage in passages}
-    known_titles = {passage.title for passage in passages}
-    entries = []
-    for record in read_jsonl(path, f"dataset.{name}.path"):
-        question = _question(record)
-        if corpus is not None:
-            _check_known(record, "gold_ids", question.gold_ids, known_ids, corpus)
-            _check_known(record, "gold_titles", question.gold_titles, known_titles, corpus)
-        entries.append(Entry(record.place, question))
-    return build(name, entries, passages, offset, limit)
+    records = [(record, _question(record)) for record in read_jsonl(path, f"dataset.{name}.path")]
+    passages: Sequence[Passage] = ()
+    if corpus is not None:
+        passages = _passages(corpus, name, records)
+    return build(name, [Entry(record.place, question) for record, question in records], passages, offset, limit)
 
 
-def _passages(corpus: str, option: str) -> tuple[Passage, ...]:
-    placed = []
-    for record in read_jsonl(corpus, option):
+def _passages(corpus: str, name: str, records: Sequence[tuple[Record, Question]]) -> Sequence[Passage]:
+    """The passages of a corpus that has all gold ids and titles of the questions."""
+    ids = {name for _, question in records for name in question.gold_ids}
+    titles = {title for _, question in records for title in question.gold_titles}
+    known_ids, known_titles = set(), set()
+    for record in read_jsonl(corpus, f"dataset.{name}.corpus"):
         _check_keys(record, _PASSAGE_FIELDS)
-        title = record.title("title") if record.has("title") else ""
-        placed.append((record.place, Passage(record.text("id"), title, record.text("text"))))
-    return unique(placed)
+        known_ids |= ids & {record.text("id")}
+        known_titles |= titles & {record.title("title") if record.has("title") else ""}
+    file = CorpusFile(corpus, name).checked()
+    for record, question in records:
+        _check_known(record, "gold_ids", question.gold_ids, known_ids, corpus)
+        _check_known(record, "gold_titles", question.gold_titles, known_titles, corpus)
+    return tuple(file) if corpus.endswith((".gz", ".bz2")) else file  # only a plain file can be read at any place
 
 
 def _question(record: Record) -> Question:

@@ -17,8 +17,9 @@ from typing import NamedTuple
 import sentencex
 from tqdm import tqdm
 
-from rag_notes.datasets._build import Paragraph, dpr_passages, folder_texts, name_of
+from rag_notes.datasets._build import Paragraph, folder_texts, name_of
 from rag_notes.datasets._read import DataError, Record, lines_of, read_json_list, read_jsonl, records_of
+from rag_notes.datasets.corpus_file import dpr_passages
 from rag_notes.datasets.multihop import wiki_paragraphs
 from rag_notes.fetch import saying_full
 from rag_notes.files import buffered, replacing

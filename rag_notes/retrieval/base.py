@@ -61,15 +61,16 @@ def corpus_checksum(passages: Iterable[Passage]) -> str:
     return digest.hexdigest()
 
 
-def id_ranks(passages: Sequence[Passage]) -> npt.NDArray[np.int64]:
+def id_ranks(passages: Iterable[Passage]) -> npt.NDArray[np.int64]:
     """Return the place of each passage in the order of the ids, by which equal scores are told apart.
 
     Raises `ValueError` if two passages share an id.
     """
-    by_id = sorted(range(len(passages)), key=lambda position: passages[position].id)
+    ids = [passage.id for passage in passages]
+    by_id = sorted(range(len(ids)), key=ids.__getitem__)
     for before, after in pairwise(by_id):
-        if passages[before].id == passages[after].id:
-            raise ValueError(f"two passages of the corpus have the id {passages[after].id!r}; ids must differ")
+        if ids[before] == ids[after]:
+            raise ValueError(f"two passages of the corpus have the id {ids[after]!r}; ids must differ")
     ranks = np.empty(len(by_id), dtype=np.int64)
     ranks[by_id] = np.arange(len(by_id))
     return ranks

@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 import bm25s
 import numpy as np
+import numpy.typing as npt
 
+from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.retrieval.base import corpus_checksum, id_ranks, passage_line
 from rag_notes.retrieval.tokenize import Tokenizer, detect_language
 from rag_notes.types import Hit, Passage
@@ -24,7 +26,8 @@ from rag_notes.types import Hit, Passage
 logging.getLogger("bm25s").setLevel(logging.WARNING)
 
 _ANALYSIS_PACKAGES = ("bm25s", "PyStemmer", "jieba")
-_META, _PASSAGES = "meta.json", "passages.jsonl"
+_META, _PASSAGES, _RANKS = "meta.json", "passages.jsonl", "ranks.npy"
+_LAYOUT = 2  # of the files in a folder
 
 
 class BM25:
@@ -39,12 +42,24 @@ class BM25:
 
     name = "bm25"
 
-    def __init__(self, index: bm25s.BM25, passages: Sequence[Passage], tokenizer: Tokenizer) -> None:
-        """Join an index with its passages, in the order of indexing; raises `ValueError` if two share an id."""
-        self.passages = tuple(passages)
+    def __init__(
+        self,
+        index: bm25s.BM25,
+        passages: Sequence[Passage],
+        tokenizer: Tokenizer,
+        *,
+        ranks: npt.NDArray[np.integer] | None = None,
+        checksum: str | None = None,
+    ) -> None:
+        """Join an index with its passages, in the order of indexing; raises `ValueError` if two share an id.
+
+        `ranks` are the places of the passages in the order of their ids, `checksum` that of the corpus, where known.
+        """
+        self.passages = passages
         self.tokenizer = tokenizer
         self._index = index
-        self._id_rank = id_ranks(self.passages)
+        self._id_rank = id_ranks(passages) if ranks is None else ranks
+        self._checksum = checksum
 
     @classmethod
     def build(
@@ -78,7 +93,8 @@ class BM25:
 
     def describe(self) -> dict[str, Any]:
         """Name, settings, number of passages and checksum of the corpus."""
-        corpus = {"passages": len(self.passages), "sha256": corpus_checksum(self.passages)}
+        checksum = self._checksum or corpus_checksum(self.passages)
+        corpus = {"passages": len(self.passages), "sha256": checksum}
         return {"name": self.name, **self.settings, "corpus": corpus}
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
@@ -115,6 +131,7 @@ class BM25:
             self._index.save(unfinished, show_progress=False)
             with (unfinished / _PASSAGES).open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(map(passage_line, self.passages))
+            np.save(unfinished / _RANKS, self._id_rank)
             meta = {
                 "corpus": _file_checksum(unfinished / _PASSAGES),
                 "settings": self.settings,
@@ -142,7 +159,7 @@ class BM25:
         """Open an index written by `save`, memory-mapped unless `mmap` is false.
 
         With `passages`, the index must be of exactly these, in this order, and they are used as they are; without,
-        they are read from the folder. With `settings`, the index must have been built with these.
+        each is read from the folder when it is found. With `settings`, the index must have been built with these.
         Raises `ValueError` naming both sides if passages, settings or the versions of the packages that analyse
         text differ, and naming the file if one is damaged; `FileNotFoundError` if one is missing.
         """
@@ -166,12 +183,13 @@ class BM25:
             if (actual := _file_checksum(folder / name)) != checksum:
                 raise ValueError(f"{folder / name} is damaged: checksum {actual}, written with {checksum}")
         if passages is None:
-            with (folder / _PASSAGES).open(encoding="utf-8") as file:
-                passages = [Passage(**json.loads(line)) for line in file]
+            passages = CorpusFile(str(folder / _PASSAGES), folder.name)
+            passages[0]  # opens it, so that it can be read on where the folder is removed
         index = bm25s.BM25.load(folder, mmap=mmap, show_progress=False)
         # Slicing a np.memmap costs several times what slicing a plain view of the same pages does.
         index.scores |= {name: np.asarray(index.scores[name]) for name in ("data", "indices", "indptr")}
-        return cls(index, passages, tokenizer)
+        ranks = np.load(folder / _RANKS, mmap_mode="r" if mmap else None)
+        return cls(index, passages, tokenizer, ranks=ranks, checksum=indexed)
 
 
 def bm25(
@@ -196,11 +214,11 @@ def bm25(
     if cache is None or not corpus:
         return BM25.build(corpus, k1=k1, b=b, tokenizer=tokenizer)
     settings = _settings(k1, b, tokenizer)
-    key = json.dumps({"corpus": corpus_checksum(corpus), "settings": settings}, sort_keys=True)
+    key = json.dumps({"corpus": corpus_checksum(corpus), "settings": settings, "layout": _LAYOUT}, sort_keys=True)
     folder = Path(cache) / f"bm25-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
     if folder.exists():
         try:
-            return BM25.load(folder, corpus, settings=settings)
+            return BM25.load(folder, settings=settings)  # of this corpus, by its name
         except (OSError, ValueError) as error:
             warnings.warn(f"the cached index is damaged and is built again: {error}", RuntimeWarning, stacklevel=2)
             _discard(folder)

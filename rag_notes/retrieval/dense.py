@@ -32,10 +32,10 @@ class DenseRetriever:
 
     def __init__(self, passages: Sequence[Passage], file: VectorFile, encoder: Encoder, index: Index) -> None:
         """Join passages with their vectors, in the same order; raises `ValueError` if two share an id."""
-        self.passages = tuple(passages)
+        self.passages = passages
         self._file, self._encoder, self._index = file, encoder, index
         self._vectors = np.asarray(file.vectors)
-        self._id_rank = id_ranks(self.passages)
+        self._id_rank = id_ranks(passages)
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
         """Rank passages for each query, as `Retriever.search` describes, but for the rule about score 0.
