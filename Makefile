@@ -24,8 +24,8 @@ test: .venv/.ready ## set up .venv, then check style, types and tests
 	$(bin)/mypy
 	$(bin)/python -m pytest -n 2 --dist loadgroup
 
-bench: .venv/.ready ## set up .venv, then measure the speed
-	$(bin)/python -m tests.bench
+bench: .venv/.ready ## set up .venv, then measure the speed and how retrieval scales (SIZES="10000 100000" for less)
+	$(bin)/python -m tests.bench $(SIZES)
 
 lock: ## write requirements.lock anew from pyproject.toml (keeps versions that still fit; delete the file to renew all)
 	@$(check_python)

@@ -105,7 +105,10 @@ def free_port() -> int:
 
 
 class Node:
-    """One node on 127.0.0.1 with its own folders; `files` (name to text) go into its config."""
+    """One node on 127.0.0.1 with its own folders; `files` (name to text) go into its config.
+
+    A `brief` one lives for a minute and compiles with the quick compiler alone: it never earns back the slow one.
+    """
 
     def __init__(
         self,
@@ -115,12 +118,13 @@ class Node:
         *,
         port: int | None = None,
         heap: str = "512m",
+        brief: bool = True,
         files: dict[str, str] | None = None,
     ) -> None:
         self.name = name
         self.port = port or free_port()
         self._installed = installed
-        self._heap = heap
+        self._options = f"-Xms{heap} -Xmx{heap}" + (" -XX:TieredStopAtLevel=1" if brief else "")
         self._folder = installed.home.parent / name
         self._process: subprocess.Popen[bytes] | None = None
         shutil.copytree(installed.home / "config", self._folder / "config")
@@ -148,8 +152,7 @@ class Node:
             "ES_JAVA_HOME": str(self._installed.java),
             "ES_PATH_CONF": str(self._folder / "config"),
             "ES_TMPDIR": str(self._folder / "tmp"),
-            # The quick compiler alone: a server that lives for a minute never earns back the slow one.
-            "ES_JAVA_OPTS": f"-Xms{self._heap} -Xmx{self._heap} -XX:TieredStopAtLevel=1",
+            "ES_JAVA_OPTS": self._options,
             "CLI_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
         }
         script = 'exec 3<&0; (read -r <&3; kill $$) & exec bash "$0" 3<&- < /dev/null'

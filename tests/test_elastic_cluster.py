@@ -1,4 +1,4 @@
-"""A cluster of three nodes on 127.0.0.1 that loses one during a study and gets it back."""
+"""A cluster of three nodes on 127.0.0.1 that loses one during a study and gets it back, and has another restarted."""
 
 import asyncio
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(900)
 QUESTIONS = [
     Question(f"q{number:03}", " ".join(f"{number:09b}".replace("0", "v").replace("1", "w"))) for number in range(320)
 ]
-KILLED_AT, BACK_AT = "q100", "q220"
+KILLED_AT, BACK_AT, STOPPED_AT, STARTED_AT = "q080", "q140", "q200", "q260"
 CORPUS = random_corpus(300, seed=4)
 
 
@@ -78,7 +78,7 @@ def cluster() -> Iterator[Cluster]:
         unavailable(str(error))
 
 
-def test_a_node_killed_during_a_study_and_started_again_changes_no_result(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_node_killed_during_a_study_and_another_restarted_change_no_result(cluster: Cluster, tmp_path: Path) -> None:
     retriever = elasticsearch(CORPUS, hosts=cluster.hosts, analyzer="standard", shards=3, replicas=1, index="study")
     retriever.build_index(progress=False)
     cluster.whole()
@@ -89,12 +89,15 @@ def test_a_node_killed_during_a_study_and_started_again_changes_no_result(cluste
     turn = asyncio.Lock()
 
     async def disturbed(rag: Rag, question: Question) -> str:
-        async with turn:  # in order, so that both events fall among the searches
+        async with turn:  # in order, so that the events fall among the searches
             if question.id == KILLED_AT:
                 await asyncio.to_thread(cluster.nodes[1].kill)
-            if question.id == BACK_AT:
-                cluster.nodes[1].start()
-                await asyncio.to_thread(cluster.nodes[1].wait, cluster.whole)
+            if question.id == STOPPED_AT:
+                await asyncio.to_thread(cluster.nodes[2].stop)
+            for moment, node in ((BACK_AT, cluster.nodes[1]), (STARTED_AT, cluster.nodes[2])):
+                if question.id == moment:
+                    node.start()
+                    await asyncio.to_thread(node.wait, cluster.whole)
             return await undisturbed(rag, question)
 
     async def study() -> tuple[Run, Run]:
