@@ -40,6 +40,7 @@ def cached_vectors(
     batch_size: int,
     folder: str | None,
     cache: str,
+    progress: bool = True,
 ) -> VectorFile:
     """Open the vector file of a corpus, in `folder` or in one below `cache` that is named by corpus and encoder.
 
@@ -52,7 +53,7 @@ def cached_vectors(
         path = Path(cache) / f"dense-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
     else:
         path = Path(folder).expanduser()
-    return encode_corpus(passages, encoder, path, dtype=dtype, batch_size=batch_size)
+    return encode_corpus(passages, encoder, path, dtype=dtype, batch_size=batch_size, progress=progress)
 
 
 def encode_corpus(
