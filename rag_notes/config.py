@@ -24,7 +24,10 @@ from rag_notes.types import Dataset, NonNegative, Passage, Positive
 
 PROJECT = Path(__file__).resolve().parents[1]
 CONF = PROJECT / "conf"
-INDEXED = ("rag_notes.retrieval.elastic.elasticsearch",)  # the retrievers that `rag-notes index` is for
+INDEXED = (  # the retrievers that `rag-notes index` is for
+    "rag_notes.retrieval.elastic.elasticsearch",
+    "rag_notes.retrieval.elastic_knn.elasticsearch_knn",
+)
 
 
 class ConfigError(ValueError):
@@ -157,11 +160,11 @@ def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> Indexe
     """
     if config.retriever["_target_"] not in INDEXED:
         raise ConfigError(
-            "this retriever indexes a corpus by itself on first use; for the other kind: rag-notes index "
-            "retriever=elasticsearch"
+            "this retriever indexes a corpus by itself on first use, or is made of others that do or that have a "
+            "command each: rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
         )
     with _in_project():
-        retriever: IndexedRetriever = _target(config.retriever)(corpus, **_settings(config.retriever))
+        retriever: IndexedRetriever = _target(config.retriever)(corpus, **_arguments(config.retriever))
     return retriever
 
 

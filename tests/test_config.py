@@ -125,6 +125,25 @@ def test_the_index_of_a_dense_retriever_is_a_choice(index: str) -> None:
     assert {p.name: p.default for p in parameters} == {k: v for k, v in direct.items() if k != "_target_"}
 
 
+@pytest.mark.parametrize("encoder", ["onnx", "bge_base_zh", "gtr_t5_xxl", "embeddings_api"])
+def test_the_encoder_of_a_dense_retriever_is_a_choice(encoder: str) -> None:
+    direct = load_config(["retriever=dense", f"retriever/encoder={encoder}"]).retriever["encoder"]
+    inside = load_config(["retriever=hybrid", f"retriever/encoder@retriever.second.encoder={encoder}"]).retriever
+    assert direct == inside["second"]["encoder"]
+    if encoder != "onnx":
+        assert direct == load_config([f"retriever={encoder}"]).retriever["encoder"]
+
+
+def test_both_retrievers_of_an_elasticsearch_are_parts_of_a_hybrid() -> None:
+    options = ["retriever@retriever.first=elasticsearch", "retriever@retriever.second=elasticsearch_knn"]
+    encoder = "retriever/encoder@retriever.second.encoder=gtr_t5_xxl"
+    parts = load_config(["retriever=hybrid", *options, encoder, "retriever.second.index_type=flat"]).retriever
+    assert parts["first"]["analyzer"] == "auto"
+    assert parts["second"]["encoder"]["model"] == "sentence-transformers/gtr-t5-xxl"
+    with pytest.raises(ConfigError, match=r"retriever.m: .*greater than or equal to 2"):
+        load_config(["retriever=elasticsearch_knn", "retriever.m=1"])
+
+
 def test_a_part_of_a_hybrid_can_be_another_retriever() -> None:
     options = ["retriever=hybrid", "retriever@retriever.first=bge_base_en", "retriever@retriever.second=embeddings_api"]
     retriever = load_config([*options, "retriever.second.encoder.base_url=http://127.0.0.1:8000/v1"]).retriever

@@ -15,7 +15,7 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.config import load_config
 from rag_notes.retrieval.base import RetrieverError, passage_line
-from rag_notes.retrieval.elastic_index import CHUNK
+from rag_notes.retrieval.elastic import BM25Settings
 from rag_notes.types import Passage
 from tests.elastic import (
     Forward,
@@ -24,6 +24,8 @@ from tests.elastic import (
 )
 from tests.indexed import ids, indexed, make, names
 from tests.test_retrieval import BIRDS, random_corpus
+
+CHUNK = BM25Settings.chunk
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(600)]  # one server at a time
 

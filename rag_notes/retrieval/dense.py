@@ -1,9 +1,6 @@
 """Dense retrieval: the passages whose vectors have the largest inner products with the query's."""
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +9,7 @@ from numpy.typing import NDArray
 from rag_notes.retrieval.base import id_ranks
 from rag_notes.retrieval.encoders import Encoder, Vectors
 from rag_notes.retrieval.search import Index, exact
-from rag_notes.retrieval.vectors import VectorFile, describe_vectors, encode_corpus
+from rag_notes.retrieval.vectors import VectorFile, cached_vectors
 from rag_notes.types import Hit, Passage, Positive
 
 _DECIMALS = 6  # of scores
@@ -105,12 +102,5 @@ def dense(
     They lie in the folder `vectors`, which must then be of this corpus and encoder, or in one below `cache` that is
     named by both. Raises as `encode_corpus`, and `ValueError` for an empty corpus.
     """
-    if not corpus:
-        raise ValueError("the corpus is empty, nothing can be retrieved: set dataset.<name>.corpus to its passages")
-    if vectors is None:
-        key = json.dumps([describe_vectors(corpus, encoder, dtype), batch_size], sort_keys=True)
-        folder = Path(cache) / f"dense-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
-    else:
-        folder = Path(vectors).expanduser()
-    file = encode_corpus(corpus, encoder, folder, dtype=dtype, batch_size=batch_size)
+    file = cached_vectors(corpus, encoder, dtype=dtype, batch_size=batch_size, folder=vectors, cache=cache)
     return DenseRetriever(corpus, file, encoder, index(file))

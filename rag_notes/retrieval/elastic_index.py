@@ -4,8 +4,7 @@ import hashlib
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from elasticsearch import Elasticsearch
 from tqdm import tqdm
@@ -15,32 +14,42 @@ from rag_notes.retrieval.base import RetrieverError, passage_line
 from rag_notes.retrieval.elastic_server import RefusedError, Server, is_momentary, reason_of
 from rag_notes.types import Passage
 
-CHUNK = 1000  # passages in a bulk request; one request at a time, so a killed load lacks at most these
 _LONGEST_ID = 512  # bytes in UTF-8; one that is longer would have the server refuse the whole chunk
 _META = "rag_notes"  # the key of the mapping's _meta
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSettings:
-    """What decides an index's content besides the corpus.
+class Kind(Protocol):
+    """A way to search, with its settings: an index is known again by both."""
 
-    With `joined` the fields are indexed as one text, named `contents`; else each on its own. `k1` and `b` are BM25's.
-    """
-
-    analyzer: str
-    k1: float
-    b: float
-    fields: tuple[str, ...]
-    joined: bool
+    @property
+    def kind(self) -> str:
+        """Its name."""
+        ...
 
     def describe(self) -> dict[str, Any]:
-        """The settings as plain JSON values, as the index carries them."""
-        return {
-            "analyzer": self.analyzer,
-            "k1": self.k1,
-            "b": self.b,
-            "fields": ["+".join(self.fields)] if self.joined else list(self.fields),
-        }
+        """What decides an index's content besides the corpus, as plain JSON values; the index carries it."""
+        ...
+
+
+class Content(Kind, Protocol):
+    """What an index holds: the fields of its documents besides `id` and `position`."""
+
+    @property
+    def chunk(self) -> int:
+        """Passages in a bulk request; one request at a time, so a killed load lacks at most these."""
+        ...
+
+    def index_settings(self) -> dict[str, Any]:
+        """The index's settings besides its shards and replicas."""
+        ...
+
+    def properties(self) -> dict[str, Any]:
+        """The fields as the mapping has them."""
+        ...
+
+    def document(self, position: int, passage: Passage) -> dict[str, Any]:
+        """The values of the fields for a passage of the corpus; positions count from 0."""
+        ...
 
 
 class Corpus(NamedTuple):
@@ -51,7 +60,7 @@ class Corpus(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An index as the server has it: its name, and what it carries of corpus and settings."""
+    """An index as the server has it: its name, and what it carries of its kind, corpus and settings."""
 
     name: str
     meta: dict[str, Any]
@@ -84,27 +93,22 @@ class Counted:
         return Corpus(self._count, self._digest.hexdigest())
 
 
-def carried(corpus: Corpus, settings: IndexSettings) -> dict[str, Any]:
-    """What an index of this corpus with these settings carries, to be known again."""
-    return {"corpus": corpus._asdict(), "settings": settings.describe()}
+def carried(corpus: Corpus, kind: Kind) -> dict[str, Any]:
+    """What an index of this corpus and kind carries, to be known again."""
+    return {"kind": kind.kind, "corpus": corpus._asdict(), "settings": kind.describe()}
 
 
-def index_body(settings: IndexSettings, meta: Mapping[str, Any], *, shards: int, replicas: int) -> dict[str, Any]:
-    """The settings and mapping of a new index: BM25 with k1 and b for all fields, and no field but those named."""
-    searched = {"type": "text", "analyzer": settings.analyzer}
-    kept = {"type": "text", "index": False}  # in _source alone
-    properties: dict[str, Any] = {"id": {"type": "keyword"}, "position": {"type": "long"}, "title": kept, "text": kept}
-    if settings.joined:
-        properties |= {field: kept | {"copy_to": ["contents"]} for field in settings.fields} | {"contents": searched}
-    else:
-        properties |= dict.fromkeys(settings.fields, searched)
+def kept(*fields: str) -> dict[str, Any]:
+    """The mapping of fields that are in _source alone and are not searched."""
+    return {field: {"type": "text", "index": False} for field in fields}
+
+
+def index_body(content: Content, meta: Mapping[str, Any], *, shards: int, replicas: int) -> dict[str, Any]:
+    """The settings and mapping of a new index, which takes no field but those named."""
+    placed = {"id": {"type": "keyword"}, "position": {"type": "long"}}
     return {
-        "settings": {
-            "number_of_shards": shards,
-            "number_of_replicas": replicas,
-            "similarity": {"default": {"type": "BM25", "k1": settings.k1, "b": settings.b}},
-        },
-        "mappings": {"dynamic": "strict", "_meta": {_META: dict(meta)}, "properties": properties},
+        "settings": {"number_of_shards": shards, "number_of_replicas": replicas, **content.index_settings()},
+        "mappings": {"dynamic": "strict", "_meta": {_META: dict(meta)}, "properties": placed | content.properties()},
     }
 
 
@@ -141,7 +145,7 @@ def build_index(
     server: Server,
     alias: str,
     corpus: Iterable[Passage],
-    settings: IndexSettings,
+    content: Content,
     *,
     shards: int,
     replicas: int,
@@ -157,8 +161,8 @@ def build_index(
     size = measure(corpus)
     if not size.passages:
         raise ValueError("the corpus is empty, there is nothing to index: set dataset.<name>.corpus to its passages")
-    meta = carried(size, settings)
-    body = index_body(settings, meta, shards=shards, replicas=replicas)
+    meta = carried(size, content)
+    body = index_body(content, meta, shards=shards, replicas=replicas)
     index = f"{alias}-{hashlib.sha256(canonical_json([meta, shards]).encode()).hexdigest()[:12]}"
     before = find_index(server, alias)
     _create(server, index, body)
@@ -167,7 +171,8 @@ def build_index(
     there, last = contents(server, index)
     if there != size.passages:
         # All before the chunk that was under way are there for sure: one chunk was sent after the other.
-        _load(server, index, corpus, size, start=max(last, 0) // CHUNK * CHUNK, progress=progress)
+        start = max(last, 0) // content.chunk * content.chunk
+        _load(server, index, corpus, content, size, start=start, progress=progress)
         server.call(lambda client: client.indices.refresh(index=index))
         if (count := contents(server, index)[0]) != size.passages:
             raise RetrieverError(
@@ -187,6 +192,16 @@ def build_index(
     return said
 
 
+def differences(wanted: Mapping[str, Any], found: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every value that differs between two nested settings, by its path: the server gives all of them as strings."""
+    for name in dict.fromkeys([*wanted, *found]):
+        want, find = wanted.get(name), found.get(name)
+        if isinstance(want, Mapping) and isinstance(find, Mapping):
+            yield from differences(want, find, f"{prefix}{name}.")
+        elif _plain(want) != _plain(find):
+            yield f"{prefix}{name} is {find!r}, wanted {want!r}"
+
+
 def _create(server: Server, index: str, body: dict[str, Any]) -> None:
     """Make the index unless it is there, and read back that the server has what was asked for."""
     replicas = body["settings"]["number_of_replicas"]
@@ -200,22 +215,14 @@ def _create(server: Server, index: str, body: dict[str, Any]) -> None:
         server.call(lambda client: client.indices.put_settings(index=index, settings={"number_of_replicas": replicas}))
         actual["settings"]["index"]["number_of_replicas"] = str(replicas)
     settings = {name: actual["settings"]["index"].get(name) for name in (*body["settings"], "analysis")}
-    if other := list(_differences(body["settings"] | {"analysis": None}, settings, "settings")) + list(
-        _differences(body["mappings"], actual["mappings"], "mappings")
-    ):
+    if other := [
+        *differences(body["settings"] | {"analysis": None}, settings, "settings."),
+        *differences(body["mappings"], actual["mappings"], "mappings."),
+    ]:
         raise RetrieverError(
             f"the server made the index {index} with other settings than asked for: {'; '.join(other)}. Look for an "
             "index template that matches this name, and delete the index before you try again"
         )
-
-
-def _differences(asked: Any, actual: Any, path: str) -> Iterator[str]:
-    if isinstance(asked, dict):
-        actual = actual if isinstance(actual, dict) else {}
-        for name in asked | actual:
-            yield from _differences(asked.get(name), actual.get(name), f"{path}.{name}")
-    elif _plain(asked) != _plain(actual):
-        yield f"{path} is {actual!r}, not {asked!r}"
 
 
 def _plain(value: Any) -> Any:
@@ -226,7 +233,16 @@ def _plain(value: Any) -> Any:
         return str(value).lower() if isinstance(value, bool) else value
 
 
-def _load(server: Server, index: str, corpus: Iterable[Passage], size: Corpus, *, start: int, progress: bool) -> None:
+def _load(
+    server: Server,
+    index: str,
+    corpus: Iterable[Passage],
+    content: Content,
+    size: Corpus,
+    *,
+    start: int,
+    progress: bool,
+) -> None:
     counted = Counted(corpus)
     placed = enumerate(counted)
     bar = tqdm(total=size.passages, initial=start, disable=not progress, unit=" passages", file=sys.stderr)
@@ -234,8 +250,8 @@ def _load(server: Server, index: str, corpus: Iterable[Passage], size: Corpus, *
     with bar:
         for _ in itertools.islice(placed, start):
             pass
-        while chunk := list(itertools.islice(placed, CHUNK)):
-            _send(server, index, chunk)
+        while chunk := list(itertools.islice(placed, content.chunk)):
+            _send(server, index, chunk, content)
             bar.update(len(chunk))
             if server.retries > retries:
                 bar.set_postfix_str(f"{server.retries - retries} sent again", refresh=False)
@@ -246,7 +262,7 @@ def _load(server: Server, index: str, corpus: Iterable[Passage], size: Corpus, *
         )
 
 
-def _send(server: Server, index: str, chunk: Sequence[tuple[int, Passage]]) -> None:
+def _send(server: Server, index: str, chunk: Sequence[tuple[int, Passage]], content: Content) -> None:
     """Put a chunk into the index; a passage that is there already, from this load or a killed one, is left alone."""
     there: list[tuple[int, Passage]] = []
 
@@ -258,7 +274,7 @@ def _send(server: Server, index: str, chunk: Sequence[tuple[int, Passage]]) -> N
                     f"the id of passage {position + 1} ({passage.id[:80]!r}) has {length} bytes; Elasticsearch takes "
                     f"{_LONGEST_ID}"
                 )
-            document = {"id": passage.id, "position": position, "title": passage.title, "text": passage.text}
+            document = {"id": passage.id, "position": position, **content.document(position, passage)}
             # `create`, since to write a passage again would leave a deleted one behind, which counts in the statistics.
             operations += [{"create": {"_id": passage.id}}, document]
         answer = client.bulk(index=index, operations=operations, filter_path="items.*.status,items.*.error")

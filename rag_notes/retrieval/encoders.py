@@ -44,7 +44,10 @@ class Encoder(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What determines the vectors, as plain JSON values; `query_instruction` is "" where it is switched off."""
+        """What determines the vectors, as plain JSON values; `query_instruction` is "" where it is switched off.
+
+        `normalize` is true where all vectors have length 1.
+        """
         ...
 
 

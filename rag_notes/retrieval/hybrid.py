@@ -19,6 +19,11 @@ class Hybrid:
         self._parts = (first, second)
         self._k, self._depth = k, depth
 
+    @property
+    def retries(self) -> int:
+        """How many searches the parts sent again since they were made."""
+        return sum(getattr(part, "retries", 0) for part in self._parts)
+
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
         """Rank passages for each query, as `Retriever.search` describes; where `top_k` is above the depth, as deep."""
         if isinstance(queries, str):

@@ -1,5 +1,6 @@
 """The vector file: the vectors of a corpus on disk, memory-mapped, with what they were made of and with."""
 
+import hashlib
 import json
 import shutil
 import sys
@@ -29,6 +30,30 @@ class VectorFile(NamedTuple):
     folder: Path
     vectors: NDArray[Any]
     meta: dict[str, Any]
+
+
+def cached_vectors(
+    passages: Sequence[Passage],
+    encoder: Encoder,
+    *,
+    dtype: Literal["float16", "float32"],
+    batch_size: int,
+    folder: str | None,
+    cache: str,
+    progress: bool = True,
+) -> VectorFile:
+    """Open the vector file of a corpus, in `folder` or in one below `cache` that is named by corpus and encoder.
+
+    Raises as `encode_corpus`, and `ValueError` for an empty corpus.
+    """
+    if not passages:
+        raise ValueError("the corpus is empty, nothing can be retrieved: set dataset.<name>.corpus to its passages")
+    if folder is None:
+        key = json.dumps([describe_vectors(passages, encoder, dtype), batch_size], sort_keys=True)
+        path = Path(cache) / f"dense-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+    else:
+        path = Path(folder).expanduser()
+    return encode_corpus(passages, encoder, path, dtype=dtype, batch_size=batch_size, progress=progress)
 
 
 def encode_corpus(
@@ -76,9 +101,13 @@ def open_vectors(folder: str | Path, wanted: Mapping[str, Any] | None = None) ->
 
 def describe_vectors(passages: Sequence[Passage], encoder: Encoder, dtype: str) -> dict[str, Any]:
     """What determines the vectors of a corpus: `encoder`, `corpus` and `dtype`; the instruction of queries does not."""
-    made_with = {name: value for name, value in encoder.describe().items() if name != "query_instruction"}
     corpus = {"passages": len(passages), "sha256": corpus_checksum(passages)}
-    return {"encoder": made_with, "corpus": corpus, "dtype": dtype}
+    return {"encoder": describe_passages(encoder), "corpus": corpus, "dtype": dtype}
+
+
+def describe_passages(encoder: Encoder) -> dict[str, Any]:
+    """What determines the vectors that an encoder gives to passages: all but the instruction of queries."""
+    return {name: value for name, value in encoder.describe().items() if name != "query_instruction"}
 
 
 def passage_text(passage: Passage) -> str:
