@@ -129,11 +129,11 @@ class ElasticsearchKNN(ElasticsearchRetriever):
     def build_index(self, *, progress: bool = True) -> str:
         """Encode the corpus and index it, or what is missing of both, and return a line that says what was done.
 
-        The passages are held in memory for the encoder. Raises as `rag_notes.retrieval.vectors.encode_corpus` and
-        `rag_notes.retrieval.elastic_index.build_index`.
+        Passages that cannot be looked up by their place are held in memory for the encoder. Raises as
+        `rag_notes.retrieval.vectors.encode_corpus` and `rag_notes.retrieval.elastic_index.build_index`.
         """
         self._server.versions()  # encoding can take hours
-        passages = list(self._corpus)
+        passages = self._corpus if isinstance(self._corpus, Sequence) else list(self._corpus)
         file = cached_vectors(passages, self._encoder, **self._vectors._asdict(), progress=progress)
         return self._build(passages, KNNContent(self._settings, file), progress=progress)
 
