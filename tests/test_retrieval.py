@@ -15,6 +15,7 @@ import pytest
 from rag_notes.retrieval.base import Retriever, corpus_checksum
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.retrieval.tokenize import Tokenizer
+from rag_notes.retrieval.vocabulary import Vocabulary, write_vocabulary
 from rag_notes.types import Hit, Passage
 
 ROOT = Path(__file__).parents[1]
@@ -294,7 +295,7 @@ def damages() -> dict[str, Callable[[Path], object]]:
     return {
         "scores cut": lambda entry: (entry / "data.csc.index.npy").write_bytes(b"\x93NUMPY"),
         "one bit of the scores": lambda entry: flip(entry / "data.csc.index.npy"),
-        "no vocabulary": lambda entry: (entry / "vocab.index.json").unlink(),
+        "no vocabulary": lambda entry: (entry / "terms.txt").unlink(),
         "no meta": lambda entry: (entry / "meta.json").unlink(),
         "meta cut": lambda entry: (entry / "meta.json").write_text('{"corpus": "'),
         "meta empty": lambda entry: (entry / "meta.json").write_text("{}"),
@@ -365,3 +366,16 @@ def test_the_bytes_on_disk_do_not_depend_on_the_hash_seed(tmp_path: Path) -> Non
     )
     assert len(first) >= 6
     assert first == second
+
+
+def test_a_vocabulary_on_disk_is_the_dictionary_it_was_made_of(tmp_path: Path) -> None:
+    draw = random.Random(7)
+    terms = dict.fromkeys(
+        "".join(draw.choices("aab\u00e9\u4e2d\U0001f600\x00", k=draw.randint(1, 5))) for _ in range(3000)
+    )
+    numbers = {term: number for number, term in enumerate(terms)}
+    write_vocabulary(tmp_path, numbers.items())
+    vocabulary = Vocabulary(tmp_path)
+    assert dict(vocabulary.items()) == numbers
+    assert {term: vocabulary.get(term) for term in numbers} == numbers
+    assert [vocabulary.get(term) for term in ("", "b" * 9, "A", "\uffff")] == [None] * 4

@@ -2,12 +2,12 @@
 
 import csv
 import json
-import mmap
+import threading
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, overload
+from typing import BinaryIO, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ class CorpusFile(Sequence[Passage]):
         self.path = str(Path(path).absolute())  # the working directory may be another one when a passage is looked up
         self._option = f"dataset.{name}.corpus"
         self._tsv = path.endswith(".tsv")
+        self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[Passage]:
         for _, passage in self.placed():
@@ -69,7 +70,10 @@ class CorpusFile(Sequence[Passage]):
         if isinstance(index, slice):
             return tuple(self[number] for number in range(*index.indices(len(self))))
         number = range(len(self))[index]
-        lines = self._mapped[self._starts[number] : self._starts[number + 1]]
+        start, end = self._starts[number : number + 2].tolist()
+        with self._lock:  # not memory-mapped: pages around each passage would add up
+            self._file.seek(start)
+            lines = self._file.read(end - start)
         line, place = lines.split(b"\n", 1)[0].decode("utf-8-sig"), f"{self.path}, passage {number + 1}"
         return _dpr_passage(line.rstrip("\r"), place) if self._tsv else jsonl_passage(Record(json.loads(line), place))
 
@@ -86,9 +90,8 @@ class CorpusFile(Sequence[Passage]):
         return np.frombuffer(starts, dtype=np.int64)[1 if self._tsv else 0 :]
 
     @cached_property
-    def _mapped(self) -> mmap.mmap:
-        with Path(self.path).open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    def _file(self) -> BinaryIO:
+        return Path(self.path).open("rb")
 
 
 def jsonl_passage(record: Record) -> Passage:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import math
+import mmap
 import shutil
 import uuid
 import warnings
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.retrieval.base import corpus_checksum, id_ranks, passage_line
 from rag_notes.retrieval.tokenize import Tokenizer, detect_language
+from rag_notes.retrieval.vocabulary import Vocabulary, write_vocabulary
 from rag_notes.types import Hit, Passage
 
 # bm25s sets its logger to DEBUG itself, so that every index built would be reported by whoever handles the root logger.
@@ -27,7 +29,9 @@ logging.getLogger("bm25s").setLevel(logging.WARNING)
 
 _ANALYSIS_PACKAGES = ("bm25s", "PyStemmer", "jieba")
 _META, _PASSAGES, _RANKS = "meta.json", "passages.jsonl", "ranks.npy"
-_LAYOUT = 2  # of the files in a folder
+_LAYOUT = 3  # of the files in a folder
+# After a query its pages of a mapped index stay in the system's cache, but not in the process, which would only grow.
+_GIVE_BACK: int | None = getattr(mmap, "MADV_DONTNEED", None)  # not on every system
 
 
 class BM25:
@@ -48,18 +52,25 @@ class BM25:
         passages: Sequence[Passage],
         tokenizer: Tokenizer,
         *,
+        vocabulary: dict[str, int] | Vocabulary | None = None,
         ranks: npt.NDArray[np.integer] | None = None,
         checksum: str | None = None,
     ) -> None:
         """Join an index with its passages, in the order of indexing; raises `ValueError` if two share an id.
 
-        `ranks` are the places of the passages in the order of their ids, `checksum` that of the corpus, where known.
+        `vocabulary` numbers the terms (None: that of the index), `ranks` are the places of the passages in the order of
+        their ids, `checksum` that of the corpus, where known.
         """
         self.passages = passages
         self.tokenizer = tokenizer
         self._index = index
         self._id_rank = id_ranks(passages) if ranks is None else ranks
         self._checksum = checksum
+        self._vocabulary = index.vocab_dict if vocabulary is None else vocabulary
+        bases: list[Any] = [array.base for array in index.scores.values() if isinstance(array, np.memmap)]
+        self._mapped = [base for base in bases if isinstance(base, mmap.mmap)]
+        # Slicing a np.memmap costs several times what slicing a plain view of the same pages does.
+        index.scores |= {name: np.asarray(index.scores[name]) for name in ("data", "indices", "indptr")}
 
     @classmethod
     def build(
@@ -106,10 +117,14 @@ class BM25:
         return [self._search_one(query, top_k) for query in queries]
 
     def _search_one(self, query: str, top_k: int) -> list[Hit]:
-        terms = self._index.get_tokens_ids(self.tokenizer(query))
+        found_terms = map(self._vocabulary.get, self.tokenizer(query))
+        terms = [number for number in found_terms if number is not None]
         if not terms:
             return []
         scores = self._index.get_scores_from_ids(terms)
+        if _GIVE_BACK is not None:
+            for mapped in self._mapped:
+                mapped.madvise(_GIVE_BACK)
         # Lucene's scores are positive for every passage with a query term, so zero means that none occurs.
         candidates = np.flatnonzero(scores)
         if len(candidates) > top_k:
@@ -129,6 +144,8 @@ class BM25:
         unfinished.mkdir(parents=True)
         try:
             self._index.save(unfinished, show_progress=False)
+            (unfinished / "vocab.index.json").unlink()
+            write_vocabulary(unfinished, self._vocabulary.items())
             with (unfinished / _PASSAGES).open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(map(passage_line, self.passages))
             np.save(unfinished / _RANKS, self._id_rank)
@@ -185,11 +202,9 @@ class BM25:
         if passages is None:
             passages = CorpusFile(str(folder / _PASSAGES), folder.name)
             passages[0]  # opens it, so that it can be read on where the folder is removed
-        index = bm25s.BM25.load(folder, mmap=mmap, show_progress=False)
-        # Slicing a np.memmap costs several times what slicing a plain view of the same pages does.
-        index.scores |= {name: np.asarray(index.scores[name]) for name in ("data", "indices", "indptr")}
+        index = bm25s.BM25.load(folder, mmap=mmap, load_vocab=False, show_progress=False)
         ranks = np.load(folder / _RANKS, mmap_mode="r" if mmap else None)
-        return cls(index, passages, tokenizer, ranks=ranks, checksum=indexed)
+        return cls(index, passages, tokenizer, vocabulary=Vocabulary(folder), ranks=ranks, checksum=indexed)
 
 
 def bm25(
