@@ -104,8 +104,10 @@ async def count_study_calls(config: Config) -> dict[str, pd.DataFrame]:
 
 
 def label(config: Config) -> str:
-    """A short name for the files of a study: its data sets and its model."""
-    return _slug("+".join(config.dataset) + "-" + config.llm["model"])
+    """A short name for the files of a study: its data sets, its model, and its retriever where it is not BM25."""
+    retriever = str(config.retriever["_target_"]).rpartition(".")[2]
+    parts = ["+".join(config.dataset), config.llm["model"], *([] if retriever == "bm25" else [retriever])]
+    return _slug("-".join(parts))
 
 
 def studies() -> list[str]:
