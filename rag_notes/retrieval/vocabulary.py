@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,24 +15,26 @@ class Vocabulary:
 
     def __init__(self, folder: Path) -> None:
         """Open what `write_vocabulary` wrote, memory-mapped."""
-        self._terms = np.memmap(folder / _TERMS, dtype=np.uint8, mode="r")
-        self._starts = np.load(folder / _STARTS, mmap_mode="r")
-        self._numbers = np.load(folder / _NUMBERS, mmap_mode="r")
+        # Views of memory: taking an element of one costs a fraction of what it does from a np.memmap.
+        terms: Any = np.memmap(folder / _TERMS, dtype=np.uint8, mode="r")
+        self._terms = memoryview(terms)
+        self._starts = memoryview(np.load(folder / _STARTS, mmap_mode="r"))
+        self._numbers = memoryview(np.load(folder / _NUMBERS, mmap_mode="r"))
 
     def get(self, term: str) -> int | None:
         """The term's number, or None for one that no passage has."""
         wanted = term.encode()
         place = bisect_left(range(len(self._numbers)), wanted, key=self._term)
         found = place < len(self._numbers) and self._term(place) == wanted
-        return int(self._numbers[place]) if found else None
+        return self._numbers[place] if found else None
 
     def items(self) -> Iterator[tuple[str, int]]:
         """All terms with their numbers, in the order of their UTF-8."""
-        for place, number in enumerate(self._numbers.tolist()):
+        for place, number in enumerate(self._numbers):
             yield self._term(place).decode(), number
 
     def _term(self, place: int) -> bytes:
-        return self._terms[self._starts[place] : self._starts[place + 1]].tobytes()
+        return bytes(self._terms[self._starts[place] : self._starts[place + 1]])
 
 
 def write_vocabulary(folder: Path, items: Iterable[tuple[str, int]]) -> None:
