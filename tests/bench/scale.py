@@ -19,7 +19,7 @@ from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogFormatter
 
 from rag_notes.config import PROJECT
 from rag_notes.report import MARKERS, PALETTE, STYLE, NotebookFigure, save_figure
@@ -58,6 +58,8 @@ def main(sizes: Sequence[int] = SIZES) -> None:
                 print(f"{Path(model).name} encodes {encoded['rate']:.0f} passages a second")
     results = pd.DataFrame(rows)
     print(table(results))
+    paths = save_figure(picture(results), results, PROJECT / "figures", "scale")
+    print(f"drawn in {paths[0]}")
     for (retriever, column), limit in LIMITS.items():
         largest = results[results["retriever"] == RETRIEVERS[retriever]].tail(1)
         for peak, size in zip(largest[column], largest["passages"], strict=True):
@@ -65,8 +67,6 @@ def main(sizes: Sequence[int] = SIZES) -> None:
             print(f"{what} at {size:,} passages: {peak / 1e6:.0f} (at most {limit / 1e6:.0f})")
             if peak > limit:
                 raise SystemExit("that is too much")
-    paths = save_figure(picture(results), results, PROJECT / "figures", "scale")
-    print(f"drawn in {paths[0]}")
 
 
 def measure(retriever: str, folder: Path, host: str | None) -> dict[str, float]:
@@ -152,9 +152,11 @@ def picture(results: pd.DataFrame) -> NotebookFigure:
                 axes.plot(of_one["passages"], values, label=label, color=PALETTE[number], marker=MARKERS[number])
             axes.set(xscale="log", yscale="log", title=name)
             axes.yaxis.set_major_formatter(plain)
+            axes.yaxis.set_minor_formatter(LogFormatter())
             axes.xaxis.set_major_formatter(plain)
             axes.grid(visible=True)
-        figure.supxlabel("passages", fontsize=8)
+        for axes in grid[1]:
+            axes.set_xlabel("passages")
         figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
