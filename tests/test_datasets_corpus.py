@@ -83,6 +83,9 @@ def test_gold_ids_come_from_the_corpus_file_where_it_holds_all_supporting_paragr
             [("é", "", "x"), ("2", "", "\u2028y")],
         ),
         ("c.tsv", "\nid\ttext\ttitle\r\n1\tx\tT\r\n", [("1", "T", "x")]),
+        ("c.jsonl", "", []),
+        ("c.tsv", "", []),
+        ("c.tsv", "id\ttext\ttitle\n", []),
         ("c.txt", " 新闻一 \r\n\n新闻二\n新闻一\n", [("新闻一", "", "新闻一"), ("新闻二", "", "新闻二")]),
     ],
 )

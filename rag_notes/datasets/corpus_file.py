@@ -87,7 +87,8 @@ class CorpusFile(Sequence[Passage]):
                     starts.append(position)
                 position += len(line)
         starts.append(position)
-        return np.frombuffer(starts, dtype=np.int64)[1 if self._tsv else 0 :]
+        found = np.frombuffer(starts, dtype=np.int64)
+        return found[1:] if self._tsv and len(found) > 1 else found  # without the header
 
     @cached_property
     def _file(self) -> BinaryIO:
