@@ -146,7 +146,7 @@ def build_corpora(config: Config) -> Iterator[Iterable[Passage]]:
     for name, settings in config.dataset.items():
         path = settings.get("corpus")
         if path is not None and Path(path).suffix in CorpusFile.SUFFIXES:
-            yield CorpusFile(str(PROJECT / path), name)
+            yield CorpusFile(str(PROJECT / path), f"dataset.{name}.corpus")
         else:
             with _in_project():
                 corpus: Iterable[Passage] = _target(settings)(**_settings(settings)).corpus

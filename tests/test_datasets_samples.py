@@ -162,3 +162,17 @@ def test_crud_news_are_a_corpus(tmp_path: Path) -> None:
     assert data.questions == (expected,)
     assert len(data.corpus) == 400
     assert data.corpus[1].id.startswith("2023_08_11_15_10_正文")
+
+
+def test_crud_news_make_a_question_each() -> None:
+    path = SAMPLES / "crud" / "news_documents.sample400.txt"
+    data = datasets.cloze(str(path), language="zh")
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    assert len(data.corpus) == len(lines)
+    assert 380 <= len(data.questions) <= 400
+    whole = dict(zip((passage.id for passage in data.corpus), lines, strict=True))
+    left = {passage.id: passage.text for passage in data.corpus}
+    for question in data.questions:
+        (gold,) = question.gold_ids
+        assert question.question in whole[gold]
+        assert len(left[gold]) + len(question.question) <= len(whole[gold])

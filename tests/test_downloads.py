@@ -22,7 +22,7 @@ from rag_notes.downloads import DownloadError, File, Member, download, load_down
 from rag_notes.fetch import DiskFullError
 from tests.file_server import FileServer
 
-OURS = {"mini", "mini_zh", "plain"}
+OURS = {"cloze", "mini", "mini_zh", "plain"}
 TABLE = load_downloads(CONF / "downloads.yaml")
 
 

@@ -1,6 +1,7 @@
 """Data sets: one function a file format, from its path to a `Dataset`."""
 
 from rag_notes.datasets._read import DataError
+from rag_notes.datasets.cloze import cloze
 from rag_notes.datasets.long_form import asqa, crud
 from rag_notes.datasets.multihop import hotpotqa, musique, strategyqa, twowikimultihopqa
 from rag_notes.datasets.plain import plain
@@ -10,6 +11,7 @@ from rag_notes.datasets.single_hop import nq_open, realtimeqa, squad, triviaqa, 
 __all__ = [
     "DataError",
     "asqa",
+    "cloze",
     "crud",
     "flashrag",
     "hotpotqa",

@@ -109,23 +109,28 @@ def name_of(title: str, text: str, *, alone: bool) -> str:
 
 
 def load_corpus(corpus: str | None, name: str) -> Sequence[Passage] | None:
-    """Return the passages of a corpus file, or None where no corpus is given (then the data set pools its own).
+    """Return the passages of a data set's corpus file, or None where none is given (then the data set pools its own).
+
+    Raises as `read_corpus`.
+    """
+    return None if corpus is None else read_corpus(corpus, f"dataset.{name}.corpus")
+
+
+def read_corpus(path: str, option: str) -> Sequence[Passage]:
+    """Return the passages of a corpus; `option` is the setting that names it, for errors.
 
     The ending tells the format: `.jsonl` and `.tsv` are read by `CorpusFile`, which does not hold them; `.txt`, and
     every file of a folder, has one text a line. Raises `DataError` on another ending, a malformed line and an id that
     occurs twice.
     """
-    if corpus is None:
-        return None
-    option = f"dataset.{name}.corpus"
-    suffix = Path(corpus).suffix
-    if Path(corpus).is_dir():
-        return pool(Paragraph("", text) for _, text in folder_texts(corpus, option))
+    suffix = Path(path).suffix
+    if Path(path).is_dir():
+        return pool(Paragraph("", text) for _, text in folder_texts(path, option))
     if suffix == ".txt":
-        return pool(Paragraph("", line.strip()) for _, line in read_lines(corpus, option))
+        return pool(Paragraph("", line.strip()) for _, line in read_lines(path, option))
     if suffix in CorpusFile.SUFFIXES:
-        return CorpusFile(corpus, name).checked()
-    raise DataError(f"{option}={corpus}: expected a file that ends in .jsonl, .tsv or .txt, or a folder of text files")
+        return CorpusFile(path, option).checked()
+    raise DataError(f"{option}={path}: expected a file that ends in .jsonl, .tsv or .txt, or a folder of text files")
 
 
 def folder_texts(folder: str, option: str) -> Iterator[tuple[str, str]]:

@@ -22,15 +22,15 @@ class CorpusFile(Sequence[Passage]):
     """The passages of a corpus file with a passage a line; in memory are 8 bytes a passage, from the first look-up on.
 
     `.jsonl` has `id`, `title`, `text` or FlashRAG's `id`, `contents` (title, line feed, text); `.tsv` is DPR's passage
-    file with the header id, text, title. `name` is that of the data set, for errors. Iterating raises `DataError` on a
-    malformed line; `checked` does so on an id that occurs twice, too. Threads may share it.
+    file with the header id, text, title. `option` is the setting that names it, for errors. Iterating raises
+    `DataError` on a malformed line; `checked` does so on an id that occurs twice, too. Threads may share it.
     """
 
     SUFFIXES: ClassVar = (".jsonl", ".tsv")
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: str, option: str) -> None:
         self.path = str(Path(path).absolute())  # the working directory may be another one when a passage is looked up
-        self._option = f"dataset.{name}.corpus"
+        self._option = option
         self._tsv = path.endswith(".tsv")
         self._lock = threading.Lock()
 

@@ -44,7 +44,7 @@ def _passages(corpus: str, name: str, records: Sequence[tuple[Record, Question]]
         _check_keys(record, _PASSAGE_FIELDS)
         known_ids |= ids & {record.text("id")}
         known_titles |= titles & {record.title("title") if record.has("title") else ""}
-    file = CorpusFile(corpus, name).checked()
+    file = CorpusFile(corpus, f"dataset.{name}.corpus").checked()
     for record, question in records:
         _check_known(record, "gold_ids", question.gold_ids, known_ids, corpus)
         _check_known(record, "gold_titles", question.gold_titles, known_titles, corpus)
