@@ -4,12 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.elastic import (
-    Secured,
-    UnavailableError,
-    secured_node,
-    unavailable,
-)
+from tests.elastic import Secured, UnavailableError, secured_node, unavailable
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,15 @@
-"""A real Elasticsearch for tests, from the zip in Maven Central, and a proxy that stands in front of it and meddles.
+"""A real Elasticsearch for tests, from the zip in Maven Central.
 
 The zip is a minimal build: BM25, the analyzers standard, simple, stop, whitespace and keyword, users and TLS; no
-`english`, no API keys, no `GET /`. The server refuses to run as root, so root starts it as `nobody`. The tests run
-where RAG_NOTES_REQUIRE_ELASTICSEARCH=1 asks for them; a server that cannot be had is then a failure.
+`english`, no API keys, no `GET /`. A `complete` one has a plugin that adds the analyzers english and cjk, by the same
+classes of Lucene as in a released server, and what the server's own index of API keys needs. The server refuses to run
+as root, so root starts it as `nobody`. The tests run where RAG_NOTES_REQUIRE_ELASTICSEARCH=1 asks for them; a server
+that cannot be had is then a failure.
 """
 
 import base64
 import contextlib
 import hashlib
-import http.client
 import json
 import os
 import re
@@ -18,22 +19,28 @@ import socket
 import ssl
 import subprocess
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import pytest
 
 VERSION = "9.2.4"
 ARTIFACT = f"org.elasticsearch.distribution.integ-test-zip:elasticsearch:{VERSION}:zip"
 STARTED_WITHIN = 400.0  # seconds
+
+PLUGIN = Path(__file__).parent / "elastic_plugin" / "Analysis.java"
+DESCRIPTOR = f"""name=analysis
+description=what the minimal build lacks
+version=1
+classname=rag_notes.Analysis
+java.version=21
+elasticsearch.version={VERSION}
+"""
 
 
 class UnavailableError(RuntimeError):
@@ -56,8 +63,11 @@ class Installation(NamedTuple):
 
 
 @contextlib.contextmanager
-def installation() -> Iterator[Installation]:
-    """Fetch the zip and unpack it where another user can read it. Raises UnavailableError."""
+def installation(*, complete: bool = False) -> Iterator[Installation]:
+    """Fetch the zip and unpack it where another user can read it, `complete` with the plugin.
+
+    Raises UnavailableError.
+    """
     if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") != "1":
         raise UnavailableError("set RAG_NOTES_REQUIRE_ELASTICSEARCH=1 to fetch a server (100 MB) and test with it")
     java = find_java()
@@ -67,7 +77,24 @@ def installation() -> Iterator[Installation]:
         Path(folder).chmod(0o755)
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(folder)
-        yield Installation(Path(folder) / f"elasticsearch-{VERSION}", java, "nobody" if os.geteuid() == 0 else None)
+        home = Path(folder) / f"elasticsearch-{VERSION}"
+        if complete:
+            add_plugin(home, java)
+        yield Installation(home, java, "nobody" if os.geteuid() == 0 else None)
+
+
+def add_plugin(home: Path, java: Path) -> None:
+    """Compile the plugin and put it into the server. Raises UnavailableError where the Java has no compiler."""
+    folder = home / "plugins" / "analysis"
+    with tempfile.TemporaryDirectory() as classes:
+        compiled = ["javac", "--release", "21", "-d", classes, "-cp", f"{home}/lib/*", str(PLUGIN)]
+        folder.mkdir()
+        for name, *arguments in (compiled, ["jar", "cf", str(folder / "analysis.jar"), "-C", classes, "."]):
+            try:
+                subprocess.run([str(java / "bin" / name), *arguments], check=True)
+            except FileNotFoundError:
+                raise UnavailableError(f"{java} has no {name}: install a JDK, not only what runs Java") from None
+    (folder / "plugin-descriptor.properties").write_text(DESCRIPTOR, encoding="utf-8")
 
 
 def find_java() -> Path:
@@ -260,9 +287,9 @@ class Secured(NamedTuple):
 
 
 @contextlib.contextmanager
-def secured_node() -> Iterator[Secured]:
+def secured_node(*, complete: bool = False) -> Iterator[Secured]:
     """Start and stop the node. Raises UnavailableError."""
-    with installation() as installed:
+    with installation(complete=complete) as installed:
         authority = make_authority(installed.home.parent, "ca")
         admin, reader = ("admin", "correct-horse-1"), ("reader", "battery-staple-2")
         indexes = [{"names": ["*"], "privileges": ["read", "view_index_metadata"]}]
@@ -291,81 +318,3 @@ def secured_node() -> Iterator[Secured]:
             yield secured
         finally:
             node.stop()
-
-
-Forward = Callable[[bytes], tuple[int, bytes]]
-Meddle = Callable[[str, bytes, Forward], tuple[int, bytes]]
-
-
-class Proxy:
-    """A server on 127.0.0.1 whose answers `meddle(path, body, forward)` gives; `forward(body)` asks `upstream`.
-
-    `requests` are the paths and bodies of all requests, in order, `keys` what they had as
-    Authorization.
-    """
-
-    def __init__(self, meddle: Meddle, upstream: Secured | None = None) -> None:
-        self.requests: list[tuple[str, bytes]] = []
-        self.keys: list[str | None] = []
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the library
-                pass
-
-            def answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                proxy.requests.append((self.path, body))
-                proxy.keys.append(self.headers.get("Authorization"))
-                status, answer = meddle(self.path, body, self.forward)
-                if proxy._server is None:
-                    self.close_connection = True
-                    return
-                self.send_response(status)
-                self.send_header("X-Elastic-Product", "Elasticsearch")
-                kind = "application/json" if self.headers.get("Accept") == "*/*" else self.headers.get("Accept")
-                self.send_header("Content-Type", kind or "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer if self.command != "HEAD" else b"")
-
-            def forward(self, body: bytes) -> tuple[int, bytes]:
-                assert upstream is not None
-                connection = http.client.HTTPSConnection(
-                    upstream.url.removeprefix("https://"), context=upstream.context(), timeout=60
-                )
-                names = ("Authorization", "Accept", "Content-Type")
-                headers = {name: self.headers[name] for name in names if name in self.headers}
-                connection.request(self.command, self.path, body or None, headers)
-                answer = connection.getresponse()
-                found = answer.status, answer.read()
-                connection.close()
-                return found
-
-            do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = answer  # noqa: N815 - the names in the library
-
-        self._server: ThreadingHTTPServer | None = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        assert self._server is not None
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.leave()
-
-    def leave(self) -> None:
-        """Be gone, if it is not already: connections are refused, and those that are open are closed."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.shutdown()
-            server.server_close()
-
-    def sent(self, ending: str) -> list[bytes]:
-        """The bodies of the requests whose path ends so."""
-        return [body for path, body in self.requests if path.split("?")[0].endswith(ending)]

@@ -7,10 +7,8 @@ from typing import Any
 
 from rag_notes.retrieval.elastic import ElasticsearchBM25, elasticsearch
 from rag_notes.types import Hit, Passage
-from tests.elastic import (
-    Forward,
-    Secured,
-)
+from tests.elastic import Secured
+from tests.elastic_proxy import Forward
 
 names = (f"test-{os.getpid()}-{number}" for number in itertools.count())
 

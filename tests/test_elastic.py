@@ -10,11 +10,8 @@ from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.retrieval.bm25 import BM25
 from rag_notes.retrieval.tokenize import Tokenizer
 from rag_notes.types import Passage
-from tests.elastic import (
-    Forward,
-    Proxy,
-    Secured,
-)
+from tests.elastic import Secured
+from tests.elastic_proxy import Forward, Proxy
 from tests.indexed import expected, ids, indexed
 from tests.test_retrieval import BIRDS, plain_bm25, plain_words, random_corpus
 

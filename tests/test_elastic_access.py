@@ -12,12 +12,8 @@ from rag_notes.cli import main
 from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.retrieval.base import RetrieverError, passage_line
 from rag_notes.retrieval.elastic import elasticsearch
-from tests.elastic import (
-    Proxy,
-    Secured,
-    free_port,
-    make_authority,
-)
+from tests.elastic import Secured, free_port, make_authority
+from tests.elastic_proxy import Proxy
 from tests.indexed import ids, indexed, make, names
 from tests.test_retrieval import BIRDS
 
@@ -47,7 +43,7 @@ def test_one_who_may_only_read_searches_and_does_not_index(admin: Secured, monke
 
 
 def test_an_api_key_is_sent_and_told_to_nobody(admin: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The minimal build makes no keys, so this server only repeats the header, as a careless one would."""
+    """This server repeats the header, as a careless one would; real keys are in test_elastic_complete.py."""
     monkeypatch.delenv("ELASTICSEARCH_USER")
     monkeypatch.delenv("ELASTICSEARCH_PASSWORD")
     monkeypatch.setenv("ELASTICSEARCH_API_KEY", "c2VjcmV0OmtleQ==")
@@ -168,7 +164,7 @@ def test_a_corpus_file_is_read_as_it_is_iterated(tmp_path: Path) -> None:
     """It is the data set's corpus, again each time, and no line before it is asked for."""
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(map(passage_line, BIRDS)) + "broken\n", encoding="utf-8")
-    corpus = CorpusFile(str(path), "mine")
+    corpus = CorpusFile(str(path), "dataset.mine.corpus")
     for _ in range(2):
         assert tuple(itertools.islice(corpus, len(BIRDS))) == BIRDS
     with pytest.raises(datasets.DataError, match=r"corpus.jsonl, line 5: not valid JSON"):

@@ -17,11 +17,8 @@ from rag_notes.rag import Rag
 from rag_notes.records import Run, load_run
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.types import Question
-from tests.elastic import (
-    Forward,
-    Proxy,
-    Secured,
-)
+from tests.elastic import Secured
+from tests.elastic_proxy import Forward, Proxy
 from tests.indexed import indexed, make, names, passed_on
 from tests.test_retrieval import BIRDS
 

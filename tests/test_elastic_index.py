@@ -17,11 +17,8 @@ from rag_notes.config import load_config
 from rag_notes.retrieval.base import RetrieverError, passage_line
 from rag_notes.retrieval.elastic import BM25Settings
 from rag_notes.types import Passage
-from tests.elastic import (
-    Forward,
-    Proxy,
-    Secured,
-)
+from tests.elastic import Secured
+from tests.elastic_proxy import Forward, Proxy
 from tests.indexed import ids, indexed, make, names
 from tests.test_retrieval import BIRDS, random_corpus
 

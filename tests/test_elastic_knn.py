@@ -17,7 +17,8 @@ from rag_notes.retrieval.elastic_knn import ElasticsearchKNN, KNNContent, elasti
 from rag_notes.retrieval.encoders import Vectors
 from rag_notes.retrieval.vectors import cached_vectors, passage_text
 from rag_notes.types import Passage
-from tests.elastic import Forward, Proxy, Secured, free_port
+from tests.elastic import Secured, free_port
+from tests.elastic_proxy import Forward, Proxy
 from tests.embeddings import EmbeddingServer
 from tests.encoding import WordEncoder
 from tests.indexed import ids, indexed, make, names
