@@ -19,7 +19,7 @@ from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.ticker import FuncFormatter, LogFormatter
+from matplotlib.ticker import LogFormatter
 
 from rag_notes.config import PROJECT
 from rag_notes.report import MARKERS, PALETTE, STYLE, NotebookFigure, save_figure
@@ -139,9 +139,15 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
+class PlainLabels(LogFormatter):
+    """Numbers in full, where matplotlib would have a label."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:,.10g}" if super().__call__(x, pos) else ""
+
+
 def picture(results: pd.DataFrame) -> NotebookFigure:
     """A panel for each quantity: a line for each retriever over the number of passages, both axes logarithmic."""
-    plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
     with mpl.rc_context(STYLE):
         figure = NotebookFigure(figsize=(7.2, 4.4), layout="constrained")
         grid = figure.subplots(2, 3, sharex=True)
@@ -151,9 +157,9 @@ def picture(results: pd.DataFrame) -> NotebookFigure:
                 values = factor * of_one[column]
                 axes.plot(of_one["passages"], values, label=label, color=PALETTE[number], marker=MARKERS[number])
             axes.set(xscale="log", yscale="log", title=name)
-            axes.yaxis.set_major_formatter(plain)
-            axes.yaxis.set_minor_formatter(LogFormatter())
-            axes.xaxis.set_major_formatter(plain)
+            axes.yaxis.set_major_formatter(PlainLabels())
+            axes.yaxis.set_minor_formatter(PlainLabels())
+            axes.xaxis.set_major_formatter(PlainLabels())
             axes.grid(visible=True)
         for axes in grid[1]:
             axes.set_xlabel("passages")
