@@ -234,8 +234,9 @@ def _index(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> int:
     from rag_notes.plan import plan, plan_table  # noqa: PLC0415 - pandas loads slowly
+    from rag_notes.studies import parts  # noqa: PLC0415
 
-    print(plan_table(asyncio.run(plan(load_config(args.options)))))
+    print(plan_table(asyncio.run(plan(*parts(load_config(args.options), args.options)))))
     return 0
 
 

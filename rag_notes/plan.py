@@ -1,5 +1,6 @@
 """What a study will take before anything is spent: calls, tokens, money and time, and how much is stored already."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,10 +18,13 @@ from rag_notes.config import (
 )
 from rag_notes.evaluate import Method, describe_method
 from rag_notes.llm.client import LLM, RecordingMissError
+from rag_notes.llm.store import canonical_json
 from rag_notes.rag import Event, Rag, Searcher
 from rag_notes.retrieval.base import Retriever
+from rag_notes.robustness import noise_changes
+from rag_notes.study import Change
 from rag_notes.templates import Templates
-from rag_notes.types import Question
+from rag_notes.types import Dataset, Question
 
 Settings = Mapping[str, Any]
 Played = tuple[bool, list[Event]]
@@ -48,6 +52,13 @@ AT_MOST: Mapping[str, Callable[[Settings], int]] = {
 }
 """Calls a question at most, by a method's function and its settings. A method that is not here has no known bound."""
 
+FURTHER: Mapping[str, tuple[str, Callable[[Config], int]]] = {
+    # Half-way to the fair number of passages, that number and two beyond, of each data set on all of them.
+    "fair_top_k": ("vanilla with as many passages as the adaptive method reads", lambda c: 3 * len(c.dataset)),
+    "knowledge_density": ("the evidence in what each answer is made from", lambda c: len(c.method)),
+}
+"""What a study asks besides its methods, and how many calls a question at most."""
+
 COLUMNS = (
     *("dataset", "method", "questions", "complete", "at_most", "expected", "stored", "to_make"),
     *("prompt_tokens", "completion_tokens", "cost", "seconds"),
@@ -58,37 +69,49 @@ class Plan(NamedTuple):
     """What a study takes: a `table` with a row for each data set and method, and how much of it is asked only once.
 
     `distinct` is the share, from 0 to 1, of the calls known of all these methods that differ from one another: methods
-    share calls, and each is made once. NaN where nothing is known.
+    share calls, and each is made once. NaN where nothing is known. `further` are calls that depend on what these give,
+    by what they are for, each with the most that there can be.
     """
 
     table: pd.DataFrame
     distinct: float
+    further: Mapping[str, int]
 
 
-async def plan(config: Config) -> Plan:
-    """Say what the chosen methods on the chosen data sets take, without asking anything.
+async def plan(*configs: Config) -> Plan:
+    """Say what the chosen methods on the chosen data sets take, without asking anything; noise ratios are data sets.
 
-    Every question is played from stored responses as far as they reach. `complete` questions are stored to the end.
-    `at_most` is the bound of all questions together; `expected` are their calls: those of the complete ones, and for
-    each other one the mean of the complete ones (where there are none, of the recordings on `mini` with the same
-    settings; where there are none either, the bound). `stored` are calls that have an answer in the store, `to_make`
-    the others; `prompt_tokens`, `completion_tokens`, `cost` in US dollars and `seconds` of waiting at the configured
-    concurrency are of those. NaN where nothing is known: no price, no bound, no response of this model to time by.
-    Methods that share calls count them each.
+    What several configurations have in common counts once. Every question is played from stored responses as far as
+    they reach. `complete` questions are stored to the end. `at_most` is the bound of all questions together; `expected`
+    are their calls: those of the complete ones, and for each other one the mean of the complete ones (where there are
+    none, of the recordings on `mini` with the same settings; where there are none either, the bound). `stored` are
+    calls that have an answer in the store, `to_make` the others; `prompt_tokens`, `completion_tokens`, `cost` in US
+    dollars and `seconds` of waiting at the configured concurrency are of those. NaN where nothing is known: no price,
+    no bound, no response of this model to time by. Methods that share calls count them each.
     """
-    rows, keys = [], []
-    methods = build_methods(config)
-    templates = Templates(None if config.prompts is None else PROJECT / config.prompts)
-    async with build_llm(config) as llm:
-        for dataset in build_datasets(config):
-            retriever = build_retriever(config, dataset.corpus)
-            for name, method in methods.items():
-                played = await play(method, name, dataset.questions, retriever, llm, templates=templates)
-                like = [calls for complete, calls in played if complete] or await _recorded(method, name)
-                keys += [call["key"] for calls in like for call in calls]
-                row = {"dataset": dataset.name, "method": name, "questions": len(played)}
-                rows.append(row | _expected(played, like, _bound(method), llm))
-    return Plan(pd.DataFrame(rows, columns=list(COLUMNS)), len(set(keys)) / len(keys) if keys else math.nan)
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    keys: list[str] = []
+    further: dict[str, int] = {}
+    for config in configs:
+        templates = Templates(None if config.prompts is None else PROJECT / config.prompts)
+        methods = build_methods(config)
+        async with build_llm(config) as llm:
+            for chosen, change in itertools.product(build_datasets(config), (None, *noise_changes(config))):
+                dataset, retriever = _changed(chosen, build_retriever(config, chosen.corpus), change)
+                for name, method in methods.items():
+                    once = dataset.name, name, canonical_json(describe_method(method))
+                    if once in rows:
+                        continue
+                    played = await play(method, name, dataset.questions, retriever, llm, templates=templates)
+                    like = [calls for complete, calls in played if complete] or await _recorded(method, name, change)
+                    keys += [call["key"] for calls in like for call in calls]
+                    row = {"dataset": dataset.name, "method": name, "questions": len(played)}
+                    rows[once] = row | _expected(played, like, _bound(method), llm)
+                if change is None and config.study.name in FURTHER:
+                    purpose, calls = FURTHER[config.study.name]
+                    further[purpose] = further.get(purpose, 0) + len(dataset.questions) * calls(config)
+    table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
+    return Plan(table, len(set(keys)) / len(keys) if keys else math.nan, further)
 
 
 def plan_table(planned: Plan) -> str:
@@ -107,6 +130,8 @@ def plan_table(planned: Plan) -> str:
             "",
             f"These methods share calls, which are made once: of the calls known of them, {share} are distinct.",
         ]
+    for purpose, calls in planned.further.items():
+        lines += ["", f"Further calls depend on what these give: at most {calls}, for {purpose}."]
     return "\n".join(lines)
 
 
@@ -180,12 +205,16 @@ def _bound(method: Method) -> float:
     return AT_MOST.get(described["function"].rpartition(".")[2], lambda _: math.nan)(described["settings"])
 
 
-async def _recorded(method: Method, name: str) -> list[list[Event]]:
+def _changed(dataset: Dataset, retriever: Retriever, change: Change | None) -> tuple[Dataset, Retriever]:
+    return (dataset, retriever) if change is None else change(dataset, retriever)
+
+
+async def _recorded(method: Method, name: str, change: Change | None) -> list[list[Event]]:
     """The calls of this method on those questions of `mini` that the recordings hold in full."""
     default = load_config(["dataset=mini", "llm=recorded"])
-    (dataset,) = build_datasets(default)
+    (mini,) = build_datasets(default)
+    dataset, retriever = _changed(mini, build_retriever(default, mini.corpus), change)
     async with build_llm(default) as llm:
-        retriever = build_retriever(default, dataset.corpus)
         played = await play(method, name, dataset.questions, retriever, llm, templates=Templates())
     return [calls for complete, calls in played if complete]
 

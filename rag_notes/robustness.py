@@ -8,7 +8,7 @@ from rag_notes.config import Config, ConfigError
 from rag_notes.records import Run
 from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.noise import ControlledNoise, controllable
-from rag_notes.study import run_study
+from rag_notes.study import Change, run_study
 from rag_notes.types import Dataset
 
 
@@ -21,11 +21,16 @@ async def run_noise(config: Config, given: Sequence[str] = (), *, progress: bool
     if not config.study.noise_percent:
         raise ConfigError("study.noise_percent: no noise ratio is named; take study=robustness")
     runs: list[Run] = []
-    for percent in dict.fromkeys(config.study.noise_percent):
-        runs += await run_study(config, given, change=partial(with_noise, noise_percent=percent), progress=progress)
+    for change in noise_changes(config):
+        runs += await run_study(config, given, change=change, progress=progress)
         if runs[-1].info["status"] != "finished":
             break
     return runs
+
+
+def noise_changes(config: Config) -> list[Change]:
+    """What puts each noise ratio of the study in the place of a data set and its retriever; none where it has none."""
+    return [partial(with_noise, noise_percent=percent) for percent in dict.fromkeys(config.study.noise_percent)]
 
 
 def with_noise(dataset: Dataset, retriever: Retriever, *, noise_percent: int) -> tuple[Dataset, ControlledNoise]:

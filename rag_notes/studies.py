@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from rag_notes.config import load_study
+from rag_notes.config import Config, load_study
 from rag_notes.records import Run
 from rag_notes.report.curves import with_settings
 from rag_notes.report.tables import diagnostics
@@ -52,10 +52,19 @@ async def fair_top_k(options: Sequence[str] = (), *, adaptive: str = "adaptive_n
 
 async def verification_runs(options: Sequence[str] = (), *, progress: bool = True) -> list[Run]:
     """Run every method and every variant that the papers' tables vary, so that their claims meet a run of ours."""
-    runs = await run_study(load_study("verification", options), options, progress=progress)
-    own = [
-        option for option in options if not option.startswith("method=")
-    ]  # the others are about methods of their own
-    for study in _VARIED:
-        runs += await run_study(load_study(study, own), own, progress=progress)
-    return runs + await run_noise(load_study("robustness", own), own, progress=progress)
+    *compared, (noisy, own) = _verification_parts(options)
+    runs: list[Run] = []
+    for config, given in compared:
+        runs += await run_study(config, given, progress=progress)
+    return runs + await run_noise(noisy, own, progress=progress)
+
+
+def parts(config: Config, options: Sequence[str] = ()) -> list[Config]:
+    """Return the configurations that a study runs: its own, or all those that the verification takes its runs from."""
+    return [part for part, _ in _verification_parts(options)] if config.study.name == "verification" else [config]
+
+
+def _verification_parts(options: Sequence[str]) -> list[tuple[Config, list[str]]]:
+    own = [option for option in options if not option.startswith("method=")]  # these are about methods of their own
+    others = [(load_study(study, own), own) for study in (*_VARIED, "robustness")]
+    return [(load_study("verification", options), list(options)), *others]

@@ -15,6 +15,7 @@ from rag_notes.config import load_config
 from rag_notes.evaluate import describe_method
 from rag_notes.plan import AT_MOST, Plan, plan
 from rag_notes.records import count_events
+from rag_notes.studies import parts
 from tests.loopback import Loopback
 from tests.scripted import Ask, play
 
@@ -145,3 +146,41 @@ def test_a_method_without_a_bound_or_recording_has_none_in_the_plan(tmp_path: Pa
     long = rows(planned)[2]
     assert (long["at_most"], long["expected"], long["stored"]) == (6 * 92, 6 * 92, 0)  # nothing known: the bound
     assert math.isnan(long["prompt_tokens"])
+
+
+def test_each_noise_ratio_is_planned() -> None:
+    planned = asyncio.run(plan(load_config(["study=robustness", "limit=6", "study.noise_percent=[0,100]"])))
+    (questions,) = {row["questions"] for row in rows(planned) if row["dataset"] != "mini"}
+    assert [(row["dataset"], row["method"], row["expected"], row["to_make"]) for row in rows(planned)] == [
+        (dataset, method, number, 0)
+        for dataset, number in (("mini", 6), ("mini-noise0", questions), ("mini-noise100", questions))
+        for method in ("vanilla", "chain_of_note")
+    ]
+
+
+def test_a_new_model_at_a_noise_ratio_is_planned_from_the_recordings_at_that_ratio(tmp_path: Path) -> None:
+    options = ["study=robustness", "limit=6", "study.noise_percent=[100]", "method=[vanilla]"]
+    model = [
+        "llm=openai",
+        "llm.model=tiny",
+        "llm.base_url=http://127.0.0.1:9/v1",
+        f"llm.store={tmp_path / 'store.sqlite'}",
+    ]
+    _, noisy = rows(asyncio.run(plan(load_config([*options, *model]))))
+    assert (noisy["stored"], noisy["to_make"]) == (0, noisy["questions"])
+    assert noisy["prompt_tokens"] > 0
+
+
+def test_the_verification_is_planned_with_the_studies_that_it_repeats_each_method_once() -> None:
+    options = ["study=verification", "limit=1"]
+    planned = rows(asyncio.run(plan(*parts(load_config(options), options))))
+    keys = [(row["dataset"], row["method"]) for row in planned]
+    assert len(set(keys)) == len(keys)
+    assert {("mini", "amber"), ("mini", "deepnote_2_1"), ("mini-noise40", "chain_of_note")} <= set(keys)
+    assert sum(dataset == "mini" for dataset, _ in keys) > 20
+
+
+@pytest.mark.parametrize(("study", "calls"), [("knowledge_density", 6 * 3), ("fair_top_k", 6 * 3)])
+def test_calls_that_depend_on_others_are_said(study: str, calls: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", f"study={study}", "limit=6"]) == 0
+    assert f"Further calls depend on what these give: at most {calls}, for " in capsys.readouterr().out
