@@ -16,6 +16,7 @@ from rag_notes.report import (
     paper_cells,
     paper_claims,
     paper_results,
+    paper_table,
     results,
 )
 from tests.test_report import make_run, row_of
@@ -208,6 +209,30 @@ def test_beside_paper() -> None:
     assert unknown.empty and list(unknown.columns) == list(beside_paper(table).columns)
     with pytest.raises(ValueError, match="no paper has results of model 'GPT-9'"):
         beside_paper(table, "GPT-9")
+
+
+def test_the_paper_table_has_ours_with_its_interval_and_a_column_for_each_model() -> None:
+    run = make_run("hotpotqa", {"vanilla": {"em": [1, 0], "f1": [1, 0.5]}, "deepnote": {"em": [1, 1], "f1": [1, 1]}})
+    table = paper_table(beside_paper(results([run]))).data  # type: ignore[attr-defined]
+    assert list(table.index) == [
+        ("hotpotqa", metric, method) for metric in ("EM", "F1", "Avg.") for method in ("vanilla", "deepnote")
+    ]
+    row = table.loc["hotpotqa", "EM", "vanilla"]
+    assert (row["ours", ""], row["ours", "n"], row["deepnote", "GPT-4o-mini"]) == ("50.0 [9.5, 90.5]", "2", "40.0")
+    assert table.loc[("hotpotqa", "EM", "deepnote"), ("amber", "Llama3-8b")] == "–"
+    assert table.columns.is_unique
+
+
+def test_the_paper_table_says_where_a_cell_is_printed_with_two_numbers() -> None:
+    paper = beside_paper(results([make_run("hotpotqa", {"vanilla": {"em": [1, 0]}})]), "GPT-4o-mini")
+    em = paper[paper["metric"] == "em"]
+    twice = paper_table(pd.concat([em, em, em.assign(theirs=41.0)])).data  # type: ignore[attr-defined]
+    assert twice["deepnote", "GPT-4o-mini"].tolist() == ["40.0 / 41.0"]
+
+
+def test_without_cells_of_a_paper_the_table_says_so() -> None:
+    styled = paper_table(beside_paper(results([make_run("mine", {"vanilla": {"em": [1, 0]}})])))
+    assert "No paper has these data sets." in styled.to_html()
 
 
 # --- claims

@@ -6,7 +6,7 @@ from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure, ma
 from rag_notes.report.forest import forest_figure
 from rag_notes.report.inconsistencies import inconsistencies
 from rag_notes.report.outcomes import OUTCOMES, outcome
-from rag_notes.report.paper import beside_paper, corpus_sizes, paper_cells, paper_claims, paper_results
+from rag_notes.report.paper import beside_paper, corpus_sizes, paper_cells, paper_claims, paper_results, paper_table
 from rag_notes.report.site import write_report
 from rag_notes.report.tables import (
     ANSWER_METRICS,
@@ -43,6 +43,7 @@ __all__ = [
     "paper_cells",
     "paper_claims",
     "paper_results",
+    "paper_table",
     "render_trace",
     "results",
     "results_table",

@@ -2,11 +2,14 @@
 
 from decimal import Decimal
 from functools import cache
+from math import isnan
 from pathlib import Path
 
 import pandas as pd
+from pandas.io.formats.style import Styler
 
 from rag_notes.config import PROJECT
+from rag_notes.report.tables import METRIC_LABELS, styled
 
 PAPERS = ("deepnote", "adaptive_note", "amber", "chain_of_note")
 """The papers, each with a file of its cells in `data/paper/`."""
@@ -72,6 +75,30 @@ def beside_paper(results: pd.DataFrame, model: str | None = None) -> pd.DataFram
     both = ours.merge(theirs, on=_CELL, how="inner")
     both["difference"] = both["ours"] - both["theirs"]
     return both[[*_CELL, "ours", "low", "high", "n", "paper", "table", "model", "theirs", "difference"]]
+
+
+def paper_table(paper: pd.DataFrame) -> Styler:
+    """Return what `beside_paper` gave as (data set, metric, method) x (ours, each paper's models) for display, in %.
+
+    Ours is `mean [low, high]`; where a paper prints a cell more than once with different numbers, all are there.
+    """
+    cells: dict[tuple[str, str, str], dict[tuple[str, str], list[str]]] = {}
+    for row in paper.to_dict("records"):
+        label = METRIC_LABELS.get(row["metric"], row["metric"])
+        cell = cells.setdefault((row["dataset"], label, row["method"]), {})
+        interval = "" if isnan(row["low"]) else f" [{row['low']:.1f}, {row['high']:.1f}]"
+        cell["ours", ""], cell["ours", "n"] = [f"{row['ours']:.1f}{interval}"], [str(row["n"])]
+        cell.setdefault((row["paper"], row["model"]), []).append(f"{row['theirs']:.1f}")
+    # A data set's metrics one after the other, each with the methods in the order of the results.
+    first = {name: number for number, name in enumerate(dict.fromkeys(name for key in cells for name in key))}
+    keys = sorted(cells, key=lambda key: [first[name] for name in key])
+    columns = list(dict.fromkeys(place for key in keys for place in cells[key]))
+    wide = pd.DataFrame(
+        [[" / ".join(dict.fromkeys(cells[key].get(place, ["–"]))) for place in columns] for key in keys],
+        index=pd.MultiIndex.from_tuples(keys, names=["data set", "metric", "method"]) if keys else pd.Index([]),
+        columns=pd.MultiIndex.from_tuples(columns, names=["paper", "model"]) if columns else pd.Index([]),
+    )
+    return styled(wide, "papers", "Percent." if keys else "No paper has these data sets.")
 
 
 @cache

@@ -170,8 +170,12 @@ def results_table(table: pd.DataFrame) -> Styler:
             [[dataset for dataset, _ in columns], [metric for _, metric in columns]], names=["data set", "metric"]
         ),
     )
-    # A fixed uuid: pandas draws one at random otherwise, and no two renderings would be the same bytes.
-    styler = Styler(wide, uuid="results", cell_ids=False, caption=_caption(table)).format(escape="html")
+    return styled(wide, "results", _caption(table))
+
+
+def styled(wide: pd.DataFrame, uuid: str, caption: str) -> Styler:
+    """Return a table of texts for display, the same bytes each time: pandas would draw a `uuid` at random."""
+    styler = Styler(wide, uuid=uuid, cell_ids=False, caption=caption).format(escape="html")
     styler = styler.format_index(escape="html").format_index(axis="columns", escape="html")
     return styler.set_table_styles(
         [
