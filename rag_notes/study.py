@@ -12,6 +12,7 @@ from typing import Any
 import nbformat
 import pandas as pd
 import papermill
+import traitlets.config
 from nbconvert import HTMLExporter
 
 from rag_notes.config import (
@@ -33,6 +34,9 @@ from rag_notes.retrieval.base import Retriever
 from rag_notes.sharing import made_elsewhere
 from rag_notes.templates import Templates
 from rag_notes.types import Dataset
+
+# Other users of the machine could read what goes to and from a kernel over TCP; a kernel that can encrypt it, does.
+_ENCRYPTED = traitlets.config.Config({"KernelManager": {"transport_encryption": "auto"}})
 
 Change = Callable[[Dataset, Retriever], tuple[Dataset, Retriever]]
 
@@ -134,7 +138,13 @@ def reproduce(overrides: Sequence[str] = ()) -> Path:
     target = folder / f"{source.stem}-{label(config)}.ipynb"
     part = target.with_suffix(".failed.ipynb")
     papermill.execute_notebook(
-        str(source), str(part), parameters=parameters, cwd=str(PROJECT), progress_bar=False, stderr_file=sys.stderr
+        str(source),
+        str(part),
+        parameters=parameters,
+        cwd=str(PROJECT),
+        progress_bar=False,
+        stderr_file=sys.stderr,
+        config=_ENCRYPTED,
     )
     notebook = nbformat.read(part, as_version=4)  # type: ignore[no-untyped-call]
     _strip(notebook)

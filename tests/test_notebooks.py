@@ -84,9 +84,10 @@ def test_a_notebook_tells_a_story(path: Path) -> None:
 
 @pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(PROJECT)} is not there")
 @pytest.mark.parametrize("study", [path.stem for path in sorted((CONF / "study").glob("*.yaml"))])
-def test_a_study_is_reproduced_from_recordings(study: str, tmp_path: Path) -> None:
+def test_a_study_is_reproduced_from_recordings(study: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = [f"study={study}", f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}", "resamples=1000"]
     check(study, options, tmp_path)
+    assert "WARNING" not in capfd.readouterr().err  # not of the kernel either, such as of a channel left unencrypted
 
 
 @pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(PROJECT)} is not there")
