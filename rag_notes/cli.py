@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import re
 import shlex
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ from rag_notes.config import (
     choices,
     load_config,
     load_corpus,
+    prepared_corpus,
 )
 from rag_notes.llm.client import LLMError
 from rag_notes.llm.store import ResponseStore, StoreError
@@ -89,7 +91,8 @@ def _parser() -> argparse.ArgumentParser:
         (
             "index",
             _index,
-            "index a data set's corpus where the retriever does not do so by itself: retriever=elasticsearch",
+            "index a data set's corpus, or a prepared one (corpus=hotpotqa), where the retriever does not do so by "
+            "itself: retriever=elasticsearch",
         ),
         ("quest-eval", _quest_eval, "put the answers of a run, made if need be, to RAGQuestEval (CRUD)"),
         ("config", _config, "show the settings that these options give"),
@@ -226,8 +229,9 @@ def _calls(args: argparse.Namespace) -> int:
 
 
 def _index(args: argparse.Namespace) -> int:
-    config = load_config(args.options)
-    for corpus in build_corpora(config):
+    prepared = [option for option in args.options if re.match(r"corpus[.=]", option)]
+    config = load_config([option for option in args.options if option not in prepared])
+    for corpus in [prepared_corpus(prepared)] if prepared else build_corpora(config):
         print(build_indexed_retriever(config, corpus).build_index())
     return 0
 

@@ -204,20 +204,33 @@ def load_corpus(overrides: Sequence[str]) -> Callable[[], Any]:
 
     Raises ConfigError as `load_config` does.
     """
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        try:
-            composed = OmegaConf.to_container(compose("prepare", overrides=list(overrides)), resolve=True)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(_explain(error, overrides)) from None
-    assert isinstance(composed, dict)  # what prepare.yaml is
-    corpus = composed["corpus"]
-    _check("corpus", corpus)
+    corpus = _compose_corpus(overrides)
 
     def prepare() -> Any:
         with _in_project():
             return _target(corpus)(**_settings(corpus))
 
     return prepare
+
+
+def prepared_corpus(overrides: Sequence[str]) -> CorpusFile:
+    """The passages that the preparation named by overrides such as `corpus=musique` has written.
+
+    Raises ConfigError as `load_config` does.
+    """
+    return CorpusFile(str(PROJECT / _compose_corpus(overrides)["out"]), "corpus.out")
+
+
+def _compose_corpus(overrides: Sequence[str]) -> dict[str, Any]:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        try:
+            composed = OmegaConf.to_container(compose("prepare", overrides=list(overrides)), resolve=True)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(_explain(error, overrides)) from None
+    assert isinstance(composed, dict)  # what prepare.yaml is
+    corpus: dict[str, Any] = composed["corpus"]
+    _check("corpus", corpus)
+    return corpus
 
 
 def load_prices() -> dict[str, dict[str, Any]]:

@@ -1,10 +1,12 @@
 """An Elasticsearch with the analyzers of a released one, which are our defaults, and with API keys."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rag_notes.cli import main
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.types import Passage
 from tests.elastic import Secured, UnavailableError, secured_node, unavailable
@@ -97,3 +99,24 @@ def test_the_default_for_chinese_finds_two_characters_that_stand_together(
     assert retriever.describe()["analyzer"] == "cjk"
     assert [ids(hits) for hits in retriever.search(["引力", "窑炉"], 2)] == [["b"], ["a"]]
     assert retriever.search(["炉窑"], 2) == [[]]
+
+
+def test_a_prepared_corpus_is_indexed_and_searched_by_the_data_set_that_names_it(
+    keyless: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ELASTICSEARCH_API_KEY", new_key(keyless, "prepared", INDEXING))
+    raw, out, questions = tmp_path / "psgs_w100.tsv", tmp_path / "passages.jsonl", tmp_path / "questions.jsonl"
+    lines = ["id\ttext\ttitle", "1\tHerons wade.\tHeron", "2\tOaks drop acorns.\tOak"]
+    raw.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    questions.write_text('{"id": "q", "question": "Which acorn dropped?", "gold_ids": ["2"]}\n', encoding="utf-8")
+    where = [f"retriever.hosts=[{keyless.url}]", f"retriever.ca_file={keyless.ca_file}"]
+    server = ["retriever=elasticsearch", *where]
+    corpus = ["corpus=wikipedia_2018", f"corpus.out={out}"]
+    assert main(["index", *corpus, *server]) == 2
+    assert f"{out}: no such file" in (said := capsys.readouterr().err) and "corpus.out=PATH" in said
+    assert main(["prepare", *corpus, f"corpus.path={raw}"]) == 0
+    assert main(["index", *corpus, *server, "retriever.replicas=0"]) == 0
+    data = ["dataset=plain", f"dataset.plain.path={questions}", f"dataset.plain.corpus={out}"]
+    capsys.readouterr()
+    assert main(["retrieval", *data, "--top-k", "1", "--retriever", " ".join(["elasticsearch", *where])]) == 0
+    assert "| 100.0 [20.7, 100.0] | 1 |" in capsys.readouterr().out
