@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rag_notes.datasets._read import DataError, read_lines
+from rag_notes.datasets._read import DataError, existing, read_lines
 from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.types import Dataset, Passage, Question
 
@@ -120,12 +120,12 @@ def read_corpus(path: str, option: str) -> Sequence[Passage]:
     """Return the passages of a corpus; `option` is the setting that names it, for errors.
 
     The ending tells the format: `.jsonl` and `.tsv` are read by `CorpusFile`, which does not hold them; `.txt`, and
-    every file of a folder, has one text a line. Raises `DataError` on another ending, a malformed line and an id that
-    occurs twice.
+    every file of a folder, has one text a line. Raises FileNotFoundError, and `DataError` on another ending, a
+    malformed line and an id that occurs twice.
     """
-    suffix = Path(path).suffix
     if Path(path).is_dir():
         return pool(Paragraph("", text) for _, text in folder_texts(path, option))
+    suffix = existing(path, option).suffix
     if suffix == ".txt":
         return pool(Paragraph("", line.strip()) for _, line in read_lines(path, option))
     if suffix in CorpusFile.SUFFIXES:

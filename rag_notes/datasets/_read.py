@@ -132,7 +132,7 @@ def read_lines(path: str, option: str) -> Iterator[tuple[int, str]]:
     UTF-8; a byte order mark is dropped, and .gz and .bz2 are unpacked. `option` is the setting that a missing file's
     error names.
     """
-    with open_binary(_existing(path, option)) as file:
+    with open_binary(existing(path, option)) as file:
         yield from lines_of(file, path)
 
 
@@ -169,7 +169,7 @@ def read_json_list(path: str, option: str) -> Iterator[Record]:
 
     A file with a malformed record is read to its end before that is known, because a record may be cut by a block.
     """
-    with _existing(path, option).open("rb") as file:
+    with existing(path, option).open("rb") as file:
         window = _Window(path, file)
         if window.skip_space() != "[":
             raise window.error("expected one JSON list of records")
@@ -259,7 +259,8 @@ def read_json_object(path: str, option: str) -> Record:
     return _as_record(value, path, text)
 
 
-def _existing(path: str, option: str) -> Path:
+def existing(path: str, option: str) -> Path:
+    """The path of a file that is there. Raises FileNotFoundError, which names `option`."""
     if not Path(path).is_file():
         raise FileNotFoundError(
             f"{path}: no such file; put it there (see `rag-notes download`) or set {option}=PATH to where it is"
@@ -268,7 +269,7 @@ def _existing(path: str, option: str) -> Path:
 
 
 def _read_text(path: str, option: str) -> str:
-    data = _existing(path, option).read_bytes().removeprefix(codecs.BOM_UTF8)
+    data = existing(path, option).read_bytes().removeprefix(codecs.BOM_UTF8)
     return _decode(data, path, 1)
 
 
