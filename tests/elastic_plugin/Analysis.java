@@ -48,6 +48,7 @@ public final class Analysis extends Plugin implements AnalysisPlugin {
 
     @Override
     public List<PreConfiguredTokenFilter> getPreConfiguredTokenFilters() {
+        // The server's own filter drops all repetitions, this one those at one place: the keys' index works with either.
         return List.of(PreConfiguredTokenFilter.singleton("unique", false, RemoveDuplicatesTokenFilter::new));
     }
 
