@@ -230,6 +230,8 @@ def _calls(args: argparse.Namespace) -> int:
 
 def _index(args: argparse.Namespace) -> int:
     prepared = [option for option in args.options if re.match(r"corpus[.=]", option)]
+    if prepared and any(re.match(r"dataset[.=]", option) for option in args.options):
+        raise ConfigError("name a prepared corpus or data sets to index, not both: corpus=... or dataset=...")
     config = load_config([option for option in args.options if option not in prepared])
     for corpus in [prepared_corpus(prepared)] if prepared else build_corpora(config):
         print(build_indexed_retriever(config, corpus).build_index())

@@ -216,9 +216,14 @@ def load_corpus(overrides: Sequence[str]) -> Callable[[], Any]:
 def prepared_corpus(overrides: Sequence[str]) -> CorpusFile:
     """The passages that the preparation named by overrides such as `corpus=musique` has written.
 
-    Raises ConfigError as `load_config` does.
+    Raises ConfigError as `load_config` does, and where it has not written them yet.
     """
-    return CorpusFile(str(PROJECT / _compose_corpus(overrides)["out"]), "corpus.out")
+    path = PROJECT / _compose_corpus(overrides)["out"]
+    if not path.is_file():
+        raise ConfigError(
+            f"{path}: no such file; make it with `rag-notes prepare`, or set corpus.out=PATH to where it is"
+        )
+    return CorpusFile(str(path), "corpus.out")
 
 
 def _compose_corpus(overrides: Sequence[str]) -> dict[str, Any]:

@@ -113,7 +113,9 @@ def test_a_prepared_corpus_is_indexed_and_searched_by_the_data_set_that_names_it
     server = ["retriever=elasticsearch", *where]
     corpus = ["corpus=wikipedia_2018", f"corpus.out={out}"]
     assert main(["index", *corpus, *server]) == 2
-    assert f"{out}: no such file" in (said := capsys.readouterr().err) and "corpus.out=PATH" in said
+    assert f"{out}: no such file; make it with `rag-notes prepare`" in capsys.readouterr().err
+    assert main(["index", *corpus, *server, "dataset=mini"]) == 2
+    assert "corpus=... or dataset=..." in capsys.readouterr().err
     assert main(["prepare", *corpus, f"corpus.path={raw}"]) == 0
     assert main(["index", *corpus, *server, "retriever.replicas=0"]) == 0
     data = ["dataset=plain", f"dataset.plain.path={questions}", f"dataset.plain.corpus={out}"]
