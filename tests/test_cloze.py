@@ -11,7 +11,7 @@ from rag_notes.types import Passage, Question
 
 HERON = "The heron waits in the shallows. Its neck is folded like a spring. It eats fish."
 TIDE = "潮水每天涨落两次，渔民们都知道。月亮的引力是主要原因，太阳也有影响。"
-ALONE = "One sentence has nothing left when it is taken out."
+ALONE = "One sentence has nothing left when it is taken out. \n\n "
 
 
 def corpus(folder: Path, *texts: str) -> str:

@@ -42,8 +42,9 @@ def _taken_out(passage: Passage, language: Language, shortest: int, seed: int) -
     """A sentence and the passage without it; no sentence and the passage as it is where none can be taken."""
     sentences = list(sentencex.segment(language, passage.text))
     long_enough = [number for number, sentence in enumerate(sentences) if len(sentence.strip()) >= shortest]
-    if len(sentences) < 2 or not long_enough:
+    if not long_enough:
         return "", passage
     draw = int(hashlib.sha256(f"{seed}\0{passage.id}".encode()).hexdigest(), 16)
     sentence = sentences.pop(long_enough[draw % len(long_enough)])
-    return sentence.strip(), replace(passage, text="".join(sentences).strip())
+    rest = "".join(sentences).strip()
+    return (sentence.strip(), replace(passage, text=rest)) if rest else ("", passage)
