@@ -96,8 +96,9 @@ async def plan(*configs: Config) -> Plan:
         templates = Templates(None if config.prompts is None else PROJECT / config.prompts)
         methods = build_methods(config)
         async with build_llm(config) as llm:
-            for chosen, change in itertools.product(build_datasets(config), (None, *noise_changes(config))):
-                dataset, retriever = _changed(chosen, build_retriever(config, chosen.corpus), change)
+            searched = [(dataset, build_retriever(config, dataset.corpus)) for dataset in build_datasets(config)]
+            for (chosen, usual), change in itertools.product(searched, (None, *noise_changes(config))):
+                dataset, retriever = _changed(chosen, usual, change)
                 for name, method in methods.items():
                     once = dataset.name, name, canonical_json(describe_method(method))
                     if once in rows:
