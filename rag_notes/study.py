@@ -13,6 +13,7 @@ import nbformat
 import pandas as pd
 import papermill
 import traitlets.config
+import zmq
 from nbconvert import HTMLExporter
 
 from rag_notes.config import (
@@ -35,8 +36,10 @@ from rag_notes.sharing import made_elsewhere
 from rag_notes.templates import Templates
 from rag_notes.types import Dataset
 
-# Other users of the machine could read what goes to and from a kernel over TCP; a kernel that can encrypt it, does.
-_ENCRYPTED = traitlets.config.Config({"KernelManager": {"transport_encryption": "auto"}})
+# A kernel that can encrypt what it sends over TCP does so; it would warn each time that it does not.
+_ENCRYPTED = traitlets.config.Config(
+    {"KernelManager": {"transport_encryption": "auto" if zmq.has("curve") else "disabled"}}
+)
 
 Change = Callable[[Dataset, Retriever], tuple[Dataset, Retriever]]
 
