@@ -34,6 +34,8 @@ METRIC_LABELS: Mapping[str, str] = {
 }
 """How tables and figures print a metric."""
 
+# A caption is no wider than its table by itself: below a narrow or an empty one it would have a word a line.
+_CAPTION_STYLE = "caption-side: bottom; text-align: left; padding-top: 0.6em; min-width: 40em"
 _NOT_AVERAGED = "reject"  # asked of other questions than the rest: the unanswerable ones
 _COUNTS_PER_QUESTION = (
     "searches",
@@ -179,7 +181,7 @@ def styled(wide: pd.DataFrame, uuid: str, caption: str) -> Styler:
     styler = styler.format_index(escape="html").format_index(axis="columns", escape="html")
     return styler.set_table_styles(
         [
-            {"selector": "caption", "props": "caption-side: bottom; text-align: left; padding-top: 0.6em"},
+            {"selector": "caption", "props": _CAPTION_STYLE},
             {"selector": "td", "props": "white-space: nowrap; text-align: right"},
         ]
     )
