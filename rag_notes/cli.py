@@ -25,9 +25,9 @@ from rag_notes.config import (
 )
 from rag_notes.llm.client import LLMError
 from rag_notes.llm.store import ResponseStore, StoreError
-from rag_notes.records import RecordError, Run, load_run, load_runs, write_atomically
+from rag_notes.running.records import RecordError, Run, load_run, load_runs, write_atomically
 from rag_notes.retrieval.base import RetrieverError
-from rag_notes.templates import TemplateError
+from rag_notes.prompts.templates import TemplateError
 from rag_notes.types import Language
 
 OPTIONS = """\
@@ -187,7 +187,7 @@ def _config(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from rag_notes.report.tables import diagnostics, results, results_table  # noqa: PLC0415 - pandas loads slowly
-    from rag_notes.study import run_study  # noqa: PLC0415
+    from rag_notes.running.run import run_study  # noqa: PLC0415
 
     config = load_config(args.options)
     runs = asyncio.run(run_study(config, args.options))
@@ -220,8 +220,8 @@ def _prepare(args: argparse.Namespace) -> int:
 
 
 def _calls(args: argparse.Namespace) -> int:
-    from rag_notes.report.calls import calls_table  # noqa: PLC0415 - pandas loads slowly
-    from rag_notes.study import count_study_calls  # noqa: PLC0415
+    from rag_notes.running.calls import calls_table  # noqa: PLC0415 - pandas loads slowly
+    from rag_notes.running.run import count_study_calls  # noqa: PLC0415
 
     for dataset, calls in asyncio.run(count_study_calls(load_config(args.options))).items():
         print(f"{dataset}\n\n{calls_table(calls)}\n")
@@ -239,24 +239,24 @@ def _index(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from rag_notes.plan import plan, plan_table  # noqa: PLC0415 - pandas loads slowly
-    from rag_notes.studies import parts  # noqa: PLC0415
+    from rag_notes.running.plan import plan, plan_table  # noqa: PLC0415 - pandas loads slowly
+    from rag_notes.studies.parts import parts  # noqa: PLC0415
 
     print(plan_table(asyncio.run(plan(*parts(load_config(args.options), args.options)))))
     return 0
 
 
 def _shared(args: argparse.Namespace) -> int:
-    from rag_notes.sharing import shared_calls, shared_table  # noqa: PLC0415 - pandas loads slowly
-    from rag_notes.study import studies  # noqa: PLC0415
+    from rag_notes.running.sharing import shared_calls, shared_table  # noqa: PLC0415 - pandas loads slowly
+    from rag_notes.running.run import studies  # noqa: PLC0415
 
     print(shared_table(shared_calls(load_runs(args.runs).values(), studies())))
     return 0
 
 
 def _quest_eval(args: argparse.Namespace) -> int:
-    from rag_notes.quest import quest_results, run_quest_eval  # noqa: PLC0415 - pandas loads slowly
-    from rag_notes.study import run_study  # noqa: PLC0415
+    from rag_notes.studies.quest import quest_results, run_quest_eval  # noqa: PLC0415 - pandas loads slowly
+    from rag_notes.running.run import run_study  # noqa: PLC0415
 
     config = load_config(args.options)
     runs = asyncio.run(run_study(config, args.options))
@@ -286,7 +286,7 @@ def _retrieval(args: argparse.Namespace) -> int:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
-    from rag_notes.study import reproduce_all, studies  # noqa: PLC0415 - papermill loads slowly
+    from rag_notes.running.run import reproduce_all, studies  # noqa: PLC0415 - papermill loads slowly
 
     named = any(option.startswith("study=") for option in args.options)
     chosen = [args.options] if named else [[f"study={study}", *args.options] for study in studies()]
@@ -298,7 +298,7 @@ def _reproduce(args: argparse.Namespace) -> int:
 
 
 def _complexity(args: argparse.Namespace) -> int:
-    from rag_notes.complexity import LABELS, STRATEGIES, cross_validate, silver_labels  # noqa: PLC0415 - loads slowly
+    from rag_notes.methods.complexity import LABELS, STRATEGIES, cross_validate, silver_labels  # noqa: PLC0415 - loads slowly
 
     labels, unanswered = silver_labels([load_run(folder) for folder in args.runs])
     out = Path(args.out)
@@ -342,7 +342,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from rag_notes.report.verification_page import (  # noqa: PLC0415 - pandas and matplotlib load slowly
+    from rag_notes.papers.page import (  # noqa: PLC0415 - pandas and matplotlib load slowly
         find_runs,
         summary,
         verify,

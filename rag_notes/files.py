@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,3 +45,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace the file at `path` by `text` in UTF-8, whole or not at all."""
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+def slug(text: str) -> str:
+    """The text with everything but letters, digits, `.`, `+` and `_` replaced, so that it is one file's name."""
+    return re.sub(r"[^A-Za-z0-9.+_]+", "-", text).strip("-.")

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from rag_notes.records import COUNTS, Run, Sample
+from rag_notes.running.records import COUNTS, Run, Sample
 from tests.test_report import make_sample
 
 CHROMIUM = shutil.which("chromium")

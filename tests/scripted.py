@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import rag_notes
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
-from rag_notes.rag import Event, Rag, Searcher
-from rag_notes.templates import Templates
+from rag_notes.methods.rag import Event, Rag, Searcher
+from rag_notes.prompts.templates import Templates
 from rag_notes.types import Hit, Passage, Question
 
 Q = Question("q1", "Where was its builder born?", ("Dumfries",))

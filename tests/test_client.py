@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rag_notes.evaluate import evaluate
+from rag_notes.running.evaluate import evaluate
 from rag_notes.llm.client import (
     LLM,
     FatalLLMError,

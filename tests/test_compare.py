@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rag_notes.records import RecordError, Run
+from rag_notes.running.records import RecordError, Run
 from rag_notes.report import compare_runs, results, write_comparison, write_report
 from rag_notes.report.compare import CHANGES
 from rag_notes.report.compare_page import LISTED, as_text, differing_questions, find_links

@@ -14,8 +14,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from rag_notes.complexity import classify, cross_validate, read_labels, silver_labels
-from rag_notes.records import Run
+from rag_notes.methods.complexity import classify, cross_validate, read_labels, silver_labels
+from rag_notes.running.records import Run
 from rag_notes.retrieval.tokenize import Tokenizer
 
 METHODS = ("no_retrieval", "vanilla", "ircot")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rag_notes.evaluate import evaluate
+from rag_notes.running.evaluate import evaluate
 from rag_notes.methods.amber import amber
 from rag_notes.metrics.stats import wilson
-from rag_notes.records import Run
-from rag_notes.report.content_filter import (
+from rag_notes.running.records import Run
+from rag_notes.studies.content_filter import (
     chunk_verdicts,
     confusion,
     confusion_figure,

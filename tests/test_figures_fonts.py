@@ -15,7 +15,7 @@ import sys
 import pandas as pd
 
 from rag_notes.report.figures import save_figure
-from rag_notes.report.pareto import pareto_figure
+from rag_notes.studies.cost import pareto_figure
 
 row = {"dataset": "made", "cost_metric": "calls", "score": 0.5, "score_low": 0.4, "score_high": 0.6, "n": 9}
 points = [row | {"method": f"m{cost}", "cost": cost, "cost_low": cost, "cost_high": cost} for cost in (2, 3, 7)]

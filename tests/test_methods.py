@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rag_notes import methods
-from rag_notes.evaluate import evaluate
+from rag_notes.running.evaluate import evaluate
 from rag_notes.methods import (
     adaptive_note,
     chain_of_note,
@@ -16,8 +16,8 @@ from rag_notes.methods import (
     no_retrieval,
     vanilla,
 )
-from rag_notes.rag import Rag
-from rag_notes.records import count_events
+from rag_notes.methods.rag import Rag
+from rag_notes.running.records import count_events
 from rag_notes.types import QAPair, Question, Task
 from tests.scripted import Answer, Ask, Played, Q, ScriptedLLM, ScriptedRetriever, by_stage, play, shown
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rag_notes.methods import adaptive_rag, rat, react
-from rag_notes.records import count_events
+from rag_notes.running.records import count_events
 from rag_notes.types import Question
 from tests.scripted import Played, Q, by_stage, play, shown
 

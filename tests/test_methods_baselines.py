@@ -8,7 +8,7 @@ import pytest
 
 from rag_notes.methods import recomp, retrieve_read, self_rag, self_refine, self_rerank
 from rag_notes.methods.recomp import extract
-from rag_notes.records import count_events
+from rag_notes.running.records import count_events
 from rag_notes.types import Passage, Question
 from tests.scripted import Answer, Ask, Q, by_stage, play, shown, together
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rag_notes.methods import flare, ircot
-from rag_notes.records import count_events
+from rag_notes.running.records import count_events
 from rag_notes.types import Question
 from tests.scripted import Q, by_stage, play, shown
 

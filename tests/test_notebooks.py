@@ -10,7 +10,7 @@ import papermill
 import pytest
 
 from rag_notes.config import CONF, PROJECT, choices, load_config
-from rag_notes.study import label, reproduce
+from rag_notes.running.run import label, reproduce
 from tests.loopback import Loopback
 
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from rag_notes.report import outcome
-from rag_notes.report.outcomes import flags, meanings
+from rag_notes.running.correctness import flags, meanings
 from tests.test_report import make_sample
 
 UNREADABLE = [{"event": "unreadable", "stage": "chain_of_note"}]

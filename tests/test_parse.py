@@ -2,7 +2,7 @@
 
 import pytest
 
-from rag_notes.parse import (
+from rag_notes.methods.parse import (
     parse_choice,
     parse_final_answer,
     parse_lines,

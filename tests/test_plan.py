@@ -12,10 +12,10 @@ import pytest
 from rag_notes import methods
 from rag_notes.cli import main
 from rag_notes.config import load_config
-from rag_notes.evaluate import describe_method
-from rag_notes.plan import AT_MOST, Plan, plan
-from rag_notes.records import count_events
-from rag_notes.studies import parts
+from rag_notes.running.evaluate import describe_method
+from rag_notes.running.plan import AT_MOST, Plan, plan
+from rag_notes.running.records import count_events
+from rag_notes.studies.parts import parts
 from tests.loopback import Loopback
 from tests.scripted import Ask, play
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from rag_notes.records import COUNTS, Run, Sample
+from rag_notes.running.records import COUNTS, Run, Sample
 from rag_notes.report import (
     RETRIEVAL_METRICS,
     beside_paper,

@@ -9,15 +9,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rag_notes.evaluate import describe, evaluate
+from rag_notes.running.evaluate import describe, evaluate
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.vanilla import vanilla
-from rag_notes.records import RecordError, Run, load_run
+from rag_notes.running.records import RecordError, Run, load_run
 from rag_notes.retrieval.bm25 import bm25
-from rag_notes.sharing import made_elsewhere, shared_calls
-from rag_notes.templates import Templates
+from rag_notes.running.sharing import made_elsewhere, shared_calls
+from rag_notes.prompts.templates import Templates
 from rag_notes.types import Passage, Question
 from tests.loopback import Loopback
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_notes.templates import PACKAGED, TemplateError, Templates, layout
+from rag_notes.prompts.templates import PACKAGED, TemplateError, Templates, layout
 from rag_notes.types import Language, Passage
 from tests.scripted import PROMPTS
 

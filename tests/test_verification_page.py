@@ -10,9 +10,9 @@ import pytest
 
 from rag_notes.cli import main
 from rag_notes.config import PROJECT
-from rag_notes.records import RecordError
-from rag_notes.report.paper import paper_claims
-from rag_notes.report.verification_page import (
+from rag_notes.running.records import RecordError
+from rag_notes.papers.numbers import paper_claims
+from rag_notes.papers.page import (
     MARKERS,
     find_runs,
     shown_claims,
@@ -21,7 +21,7 @@ from rag_notes.report.verification_page import (
     write_summary,
     write_verification,
 )
-from rag_notes.studies import verification_runs
+from rag_notes.studies.parts import verification_runs
 from tests.pages import EVIL, check_nothing_runs, read
 from tests.test_verification import own, save, two
 

@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from rag_notes.complexity import LABELS, classify
+from rag_notes.methods.complexity import LABELS, classify
 from rag_notes.methods.ircot import ircot
 from rag_notes.methods.no_retrieval import no_retrieval
+from rag_notes.methods.rag import Rag
 from rag_notes.methods.vanilla import vanilla
-from rag_notes.rag import Rag
 from rag_notes.types import NonNegative, Positive, Question
 
 

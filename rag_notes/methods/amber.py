@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rag_notes.parse import parse_copied, parse_new_question
-from rag_notes.rag import Rag
-from rag_notes.templates import Value
+from rag_notes.methods.parse import parse_copied, parse_new_question
+from rag_notes.methods.rag import Rag
+from rag_notes.prompts.templates import Value
 from rag_notes.types import Passage, Positive, Question
 
 
@@ -42,7 +42,7 @@ async def amber(
         if iteration < max_iterations:
             response = await rag.ask("amber_query", question=q, note=memory or [], queries=asked)
             if (new := parse_new_question(response)) is None:
-                rag.unreadable("amber_query")
+                rag.parse_failure("amber_query")
             query = new or q
             asked.append(query)
     else:
@@ -72,7 +72,7 @@ async def helpful_sentences(rag: Rag, query: str, passages: Sequence[Passage]) -
     for passage, response in zip(passages, responses, strict=True):
         copied = parse_copied(passage.text, response, rag.question.language)
         if not copied:
-            rag.unreadable("amber_sentence_filter")
+            rag.parse_failure("amber_sentence_filter")
         filtered.append(replace(passage, text=space.join(copied)) if copied else passage)
     return filtered
 

@@ -1,6 +1,6 @@
 """Chain-of-Note: a reading note for each passage, their relevance, then the answer (section 2.3, Appendix A.5)."""
 
-from rag_notes.rag import Rag
+from rag_notes.methods.rag import Rag
 from rag_notes.types import Positive, Question
 
 

@@ -1,6 +1,6 @@
 """Chain of thought: vanilla RAG with a step-by-step instruction (Chain-of-Note, Appendix A.5, prompt 2)."""
 
-from rag_notes.rag import Rag
+from rag_notes.methods.rag import Rag
 from rag_notes.types import Positive, Question
 
 

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from rag_notes.parse import parse_lines
-from rag_notes.rag import Rag
+from rag_notes.methods.parse import parse_lines
+from rag_notes.methods.rag import Rag
 from rag_notes.types import NonNegative, Positive, Question
 
 JOINED_LENGTH = 500  # characters; where the published runs cut the joined query

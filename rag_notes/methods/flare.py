@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rag_notes.parse import parse_final_answer, parse_next_sentence
-from rag_notes.rag import Rag, Token
+from rag_notes.methods.parse import parse_final_answer, parse_next_sentence
+from rag_notes.methods.rag import Rag, Token
 from rag_notes.types import Passage, Positive, Question
 
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -55,7 +55,7 @@ async def flare(
 async def next_sentence(rag: Rag, question: Question, passages: Sequence[Passage], text: Sequence[str]) -> list[Token]:
     """The tokens of the first sentence of the response, or of all of a final answer; none where it is empty."""
     tokens = await rag.ask_tokens(
-        "flare_sentence", context=passages, question=question.question, form=rag.form, text=text
+        "flare_sentence", context=passages, question=question.question, form=rag.answer_format, text=text
     )
     sentence = parse_next_sentence(written(tokens), question.language)
     if not sentence:

@@ -1,7 +1,7 @@
 """IRCoT: sentences of reasoning and searches with them take turns, then a reader answers (DeepNote, Table 11)."""
 
-from rag_notes.parse import parse_final_answer, parse_next_sentence
-from rag_notes.rag import Rag
+from rag_notes.methods.parse import parse_final_answer, parse_next_sentence
+from rag_notes.methods.rag import Rag
 from rag_notes.types import NonNegative, Positive, Question
 
 
@@ -16,7 +16,9 @@ async def ircot(
     passages = await rag.search(q, min(top_k, max_passages))
     thoughts: list[str] = []
     while len(thoughts) < max_steps and len(passages) < max_passages:
-        response = await rag.ask("ircot_thought", context=passages, question=q, form=rag.form, thoughts=thoughts)
+        response = await rag.ask(
+            "ircot_thought", context=passages, question=q, form=rag.answer_format, thoughts=thoughts
+        )
         thought = parse_next_sentence(response, question.language)
         if parse_final_answer(thought) is not None:
             rag.stop("answer reached")

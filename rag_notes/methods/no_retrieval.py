@@ -1,6 +1,6 @@
 """No retrieval: the model answers from what it knows (the first rows of every main table)."""
 
-from rag_notes.rag import Rag
+from rag_notes.methods.rag import Rag
 from rag_notes.types import Question
 
 

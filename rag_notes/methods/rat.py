@@ -1,7 +1,7 @@
 """RAT: a drafted chain of thought is revised step by step, each with a search of its own (DeepNote, Table 1)."""
 
-from rag_notes.parse import parse_lines
-from rag_notes.rag import Rag
+from rag_notes.methods.parse import parse_lines
+from rag_notes.methods.rag import Rag
 from rag_notes.types import Positive, Question
 
 
@@ -19,6 +19,6 @@ async def rat(rag: Rag, question: Question, *, top_k: Positive = 5, max_steps: P
         passages = await rag.search(" ".join([q, *revised, step]), top_k)
         lines = parse_lines(await rag.ask("rat_revise", context=passages, question=q, steps=revised, step=step))
         if not lines:
-            rag.unreadable("rat_revise")
+            rag.parse_failure("rat_revise")
         revised.append(" ".join(lines) or step)
     return await rag.answer("\n".join(revised) or [])

@@ -2,8 +2,8 @@
 
 import re
 
-from rag_notes.rag import Rag
-from rag_notes.templates import layout
+from rag_notes.methods.rag import Rag
+from rag_notes.prompts.templates import layout
 from rag_notes.types import NonNegative, Passage, Positive, Question
 
 # A bracket may be missing, but then the line must say that it is the action.
@@ -23,7 +23,7 @@ async def react(rag: Rag, question: Question, *, top_k: Positive = 5, max_search
     seen: dict[str, Passage] = {}
     for searches_left in range(max_searches, -1, -1):
         response = await rag.ask_until(
-            "Observation", "react", question=question.question, form=rag.form, transcript=transcript
+            "Observation", "react", question=question.question, form=rag.answer_format, transcript=transcript
         )
         action = _ACTION.search(response)
         name, argument = (action[1] or action[3], action[2] or action[4] or "") if action else ("", "")
@@ -32,7 +32,7 @@ async def react(rag: Rag, question: Question, *, top_k: Positive = 5, max_search
             rag.stop("finish")
             return argument
         if action is None:
-            rag.unreadable("react")
+            rag.parse_failure("react")
         if searches_left == 0:
             break
         found = await rag.search(argument.strip(" \"'"), top_k) if action else []

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from rag_notes.parse import parse_sentences
-from rag_notes.rag import Rag
+from rag_notes.methods.parse import parse_sentences
+from rag_notes.methods.rag import Rag
 from rag_notes.retrieval.tokenize import Tokenizer
 from rag_notes.types import Language, Passage, Positive, Question
 

@@ -1,10 +1,10 @@
 """Retrieve-Read: the standard retrieval-augmented reader (Chain-of-Note, section 3.1 and Appendix A.5, prompt 1)."""
 
-from rag_notes.rag import Rag
+from rag_notes.methods.rag import Rag
 from rag_notes.types import Positive, Question
 
 
 async def retrieve_read(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:
     """Search once and answer briefly; unlike the vanilla prompt, this one does not bind the answer to the passages."""
     passages = await rag.search(question.question, top_k)
-    return await rag.ask("retrieve_read", context=passages, question=question.question, form=rag.form)
+    return await rag.ask("retrieve_read", context=passages, question=question.question, form=rag.answer_format)

@@ -2,8 +2,8 @@
 
 import asyncio
 
+from rag_notes.methods.rag import Rag
 from rag_notes.methods.self_rerank import relevant
-from rag_notes.rag import Rag
 from rag_notes.types import Positive, Question
 
 

@@ -1,6 +1,6 @@
 """Self-Refine: answer, criticise the answer against the passages, answer again (Adaptive-Note, Table 1)."""
 
-from rag_notes.rag import Rag
+from rag_notes.methods.rag import Rag
 from rag_notes.types import Positive, Question
 
 

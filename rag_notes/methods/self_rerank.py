@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from rag_notes.rag import Rag
+from rag_notes.methods.rag import Rag
 from rag_notes.types import Passage, Positive, Question
 
 GRADES = ("0", "1", "2", "3")

@@ -1,6 +1,6 @@
 """Vanilla RAG: one search, one answer from the passages (DeepNote, section 4.2)."""
 
-from rag_notes.rag import Rag
+from rag_notes.methods.rag import Rag
 from rag_notes.types import Positive, Question
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pandas as pd
 
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
-from rag_notes.records import RecordError, Run, Sample
-from rag_notes.report.outcomes import outcome
+from rag_notes.running.records import RecordError, Run, Sample
+from rag_notes.running.correctness import outcome
 from rag_notes.report.tables import ANSWER_METRICS, RETRIEVAL_METRICS
 
 COSTS = ("searches", "distinct_passages", "calls", "prompt_tokens", "completion_tokens")

@@ -19,9 +19,9 @@ from urllib.parse import quote
 import pandas as pd
 
 from rag_notes.llm.store import canonical_json
-from rag_notes.records import Key, RecordError, Run, Sample, sample_key, write_atomically
+from rag_notes.running.records import Key, RecordError, Run, Sample, sample_key, write_atomically
 from rag_notes.report.figures import main_figure, save_figure
-from rag_notes.report.outcomes import meanings, outcome
+from rag_notes.running.correctness import meanings, outcome
 from rag_notes.report.page import TEMPLATES, places, render, sound, style, title_of
 from rag_notes.report.tables import METRIC_LABELS, diagnostics, results, results_table
 

@@ -11,7 +11,7 @@ from pandas.io.formats.style import Styler
 
 from rag_notes.llm.client import NOT_RECORDED
 from rag_notes.metrics.stats import Interval, PairedDifference, holm, mean_interval, paired_difference
-from rag_notes.records import Run, Sample, write_atomically
+from rag_notes.running.records import Run, Sample, write_atomically
 
 ANSWER_METRICS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit", "reject")
 """The metrics of an answer, in the order of every table and figure; a data set has those of its questions' tasks."""

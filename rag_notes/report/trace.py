@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
-from rag_notes.records import Run, Sample
+from rag_notes.running.records import Run, Sample
 
 Event = dict[str, Any]
 Piece = tuple[Literal["same", "added", "dropped"], str]

@@ -13,12 +13,12 @@ from sklearn.metrics import confusion_matrix, f1_score
 
 from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.stats import wilson
-from rag_notes.parse import parse_choice, parse_copied
-from rag_notes.rag import Event
-from rag_notes.records import Run, Sample
+from rag_notes.methods.parse import parse_choice, parse_copied
+from rag_notes.methods.rag import Event
+from rag_notes.running.records import Run, Sample
 from rag_notes.report.figures import STYLE, NotebookFigure
-from rag_notes.report.paper import paper_cells
-from rag_notes.retrieval.metrics import answer_in_passages
+from rag_notes.papers.numbers import paper_cells
+from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.types import Dataset, Question
 
 _RATES = {  # of the four cells of the confusion matrix (tn, fp, fn, tp): what is counted, of how many

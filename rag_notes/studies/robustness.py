@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from rag_notes.metrics.stats import paired_difference
-from rag_notes.records import Run
+from rag_notes.running.records import Run
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
-from rag_notes.report.paper import paper_cells
+from rag_notes.papers.numbers import paper_cells
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, results
 from rag_notes.types import Dataset
 
@@ -24,7 +24,7 @@ _LINES = ("-", "--", "-.", ":")
 def noise_results(
     runs: Sequence[Run], *, baseline: str | None = "vanilla", confidence: float = 0.95, resamples: int = 10_000
 ) -> pd.DataFrame:
-    """Return what `rag_notes.report.results` gives for the runs of `rag_notes.robustness.run_noise`, by noise ratio.
+    """Return what `rag_notes.report.results` gives for the runs of `rag_notes.studies.noise.run_noise`, by noise ratio.
 
     `dataset` is the data set's own name; the column `noise_percent` stands behind it.
     """

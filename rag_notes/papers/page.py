@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from rag_notes.records import RecordError, Run, load_runs, write_atomically
-from rag_notes.report.forest import order_label
+from rag_notes.running.records import RecordError, Run, load_runs, write_atomically
+from rag_notes.papers.forest import order_label
 from rag_notes.report.page import render, sound, style
-from rag_notes.report.systems import WITHOUT, model_of
+from rag_notes.papers.systems import WITHOUT, model_of
 from rag_notes.report.tables import METRIC_LABELS, write_csv
-from rag_notes.report.verification import (
+from rag_notes.papers.verification import (
     AGREES,
     DIFFERS,
     NOT_RUN,

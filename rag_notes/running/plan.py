@@ -16,14 +16,14 @@ from rag_notes.config import (
     build_retriever,
     load_config,
 )
-from rag_notes.evaluate import Method, describe_method
 from rag_notes.llm.client import LLM, RecordingMissError
 from rag_notes.llm.store import canonical_json
-from rag_notes.rag import Event, Rag, Searcher
+from rag_notes.methods.rag import Event, Rag, Searcher
+from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import Retriever
-from rag_notes.robustness import noise_changes
-from rag_notes.study import Change
-from rag_notes.templates import Templates
+from rag_notes.running.evaluate import Method, describe_method
+from rag_notes.studies.noise import noise_changes
+from rag_notes.running.run import Change
 from rag_notes.types import Dataset, Question
 
 Settings = Mapping[str, Any]

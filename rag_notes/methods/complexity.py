@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rag_notes.records import Run
 from rag_notes.retrieval.tokenize import Tokenizer
+from rag_notes.running.records import Run
 from rag_notes.types import Language
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def silver_labels(runs: Sequence[Run]) -> tuple[pd.DataFrame, int]:
     Columns: question, label. The runs must hold the methods no_retrieval, vanilla and ircot; raises ValueError where
     one is missing. A question that none of them answers tells nothing and is left out.
     """
-    from rag_notes.report.outcomes import outcome  # noqa: PLC0415 - figures load with it
+    from rag_notes.running.correctness import outcome  # noqa: PLC0415 - figures load with it
 
     rows, unanswered = [], 0
     for run in runs:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from rag_notes.config import CONF, choices
-from rag_notes.evaluate import describe_method
-from rag_notes.records import Run
+from rag_notes.running.evaluate import describe_method
+from rag_notes.running.records import Run
 
 WITHOUT: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("deepnote", "adaptive_retrieval"): ("deepnote", {"max_step": 0}),
@@ -100,7 +100,7 @@ def find_cells(runs: Mapping[str, Run], dataset: str, system: System) -> list[Ce
     where there are none.
     """
     known = dataset in choices("dataset")
-    if "noise" in system.retrieval:  # rag_notes.robustness calls its data sets so
+    if "noise" in system.retrieval:  # rag_notes.studies.noise calls its data sets so
         dataset = f"{dataset}-noise{system.retrieval['noise']}"
     here = {folder: run for folder, run in runs.items() if run.dataset == dataset}
     if not here:

@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 
 from rag_notes.config import Config
-from rag_notes.followup import follow_up
+from rag_notes.running.annotate import follow_up
 from rag_notes.llm.store import canonical_json
 from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scores
 from rag_notes.metrics.stats import mean_interval
-from rag_notes.parse import parse_lines
-from rag_notes.rag import Rag
-from rag_notes.records import Run, Sample
+from rag_notes.methods.parse import parse_lines
+from rag_notes.methods.rag import Rag
+from rag_notes.running.records import Run, Sample
 from rag_notes.types import Question
 
 METRICS = ("q_r", "t_p", "t_r", "t_f1", "q_gold")
@@ -29,7 +29,7 @@ async def quest_eval(about: Mapping[str, dict[str, str]], rag: Rag, question: Qu
     gold, generated = about[question.id]["gold"], about[question.id]["generated"]
     questions = parse_lines(await rag.ask("quest_questions", context=gold))
     if not questions:
-        rag.unreadable("quest_questions")
+        rag.parse_failure("quest_questions")
         return canonical_json({"questions": [], "gold": [], "generated": [], "scores": {}})
     from_gold = await _answers(rag, question, gold, questions)
     from_text = await _answers(rag, question, generated, questions)
@@ -45,7 +45,7 @@ async def _answers(rag: Rag, question: Question, text: str, questions: Sequence[
     response = await rag.ask("quest_answers", context=text, questions=numbered, unknown=unknown)
     answers, complete = parse_answers(response, len(questions), question.language)
     if not complete:
-        rag.unreadable("quest_answers")
+        rag.parse_failure("quest_answers")
     return answers
 
 
@@ -54,7 +54,7 @@ async def run_quest_eval(
 ) -> list[Run]:
     """Put every answer of these runs to RAGQuestEval; a run for each of them.
 
-    Raises ValueError for a question without gold answer, otherwise as `rag_notes.followup.follow_up`.
+    Raises ValueError for a question without gold answer, otherwise as `rag_notes.running.annotate.follow_up`.
     """
     return await follow_up(config, runs, "quest_eval", quest_eval, _texts, given=given, progress=progress)
 

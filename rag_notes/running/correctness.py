@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from rag_notes.records import Sample
+from rag_notes.running.records import Sample
 
 Outcome = Literal["right", "wrong", "unreadable", "error", "unmarked"]
 

@@ -3,16 +3,16 @@
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
+from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, RecordingMissError
 from rag_notes.llm.store import Response, request_key
-from rag_notes.parse import parse_choice, parse_final_answer, parse_status
+from rag_notes.methods.parse import parse_choice, parse_final_answer, parse_status
+from rag_notes.prompts.templates import Templates, Value
 from rag_notes.retrieval.base import Retriever
-from rag_notes.templates import Templates, Value
 from rag_notes.types import Hit, Passage, Question
 
-Event = dict[str, Any]
 Choice = TypeVar("Choice", str, bool)
 
 
@@ -78,7 +78,6 @@ class Rag:
     ) -> None:
         self.question = question
         self.trace: list[Event] = []
-        self.seconds = 0.0  # of model time: what the calls took when they were made, stored or not
         self._method = method
         self._llm = llm
         self._searcher = searcher
@@ -87,13 +86,10 @@ class Rag:
 
     async def search(self, query: str, top_k: int) -> list[Passage]:
         """The `top_k` best passages for `query`, best first."""
-        event: Event = {"event": "search", "query": query, "top_k": top_k, "hits": []}
+        event = Search(query, top_k)
         self.trace.append(event)
         hits = await self._searcher.search(query, top_k)
-        event["hits"] = [
-            {"id": hit.passage.id, "title": hit.passage.title, "text": hit.passage.text, "score": round(hit.score, 6)}
-            for hit in hits
-        ]
+        event.hits = [Found(h.passage.id, h.passage.title, h.passage.text, round(h.score, 6)) for h in hits]
         return [hit.passage for hit in hits]
 
     async def search_all(self, queries: Sequence[str], top_k: int) -> list[Passage]:
@@ -106,11 +102,10 @@ class Rag:
         """Record that of the searches just made only these passages are read; the others do not count as retrieved."""
         kept = {passage.id for passage in passages}
         for event in reversed(self.trace):
-            if event["event"] != "search":
+            if not isinstance(event, Search):
                 break
-            for hit in event["hits"]:
-                if hit["id"] not in kept:
-                    hit["unread"] = True
+            for hit in event.hits:
+                hit.unread = hit.unread or hit.id not in kept
         return passages
 
     async def ask(self, stage: str, **fields: Value) -> str:
@@ -144,8 +139,8 @@ class Rag:
 
     async def _ask(
         self, stage: str, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False
-    ) -> tuple[Response, Event]:
-        event: Event = {"event": "ask", "stage": stage, "prompt": prompt}
+    ) -> tuple[Response, Ask]:
+        event = Ask(stage, prompt)
         self.trace.append(event)
         llm = self._llm.of(stage)
         try:
@@ -154,24 +149,19 @@ class Rag:
             raise RecordingMissError(f"stage {stage} of {self._method} on {self.question.id}: {error}") from None
         except LLMError as error:
             raise type(error)(f"stage {stage}: {error}") from None
-        self.seconds += response.seconds
-        event |= {
-            "response": response.text,
-            "finish_reason": response.finish_reason,
-            "prompt_tokens": response.prompt_tokens,
-            "completion_tokens": response.completion_tokens,
-            "key": request_key(llm.request(prompt, stop=stop, logprobs=logprobs, repeat=self._repeat)),
-        }
+        event.response, event.finish_reason = response.text, response.finish_reason
+        event.prompt_tokens, event.completion_tokens = response.prompt_tokens, response.completion_tokens
+        event.key = request_key(llm.request(prompt, stop=stop, logprobs=logprobs, repeat=self._repeat))
         if response.logprobs is not None:
-            event["logprobs"] = [[token, round(logprob, 4)] for token, logprob in response.logprobs]
+            event.logprobs = [(token, round(logprob, 4)) for token, logprob in response.logprobs]
         return response, event
 
     async def choose(self, stage: str, choices: Sequence[str], default: str, **fields: Value) -> str:
-        """One of `choices`; what cannot be read counts as `default` and is recorded as unreadable."""
+        """One of `choices`; what cannot be read counts as `default` and is recorded as a parse failure."""
         return await self._read(stage, lambda text: parse_choice(text, choices), fields) or default
 
     async def judge(self, stage: str, **fields: Value) -> bool:
-        """A true/false verdict; what cannot be read counts as False and is recorded as unreadable."""
+        """A true/false verdict; what cannot be read counts as False and is recorded as a parse failure."""
         return await self._read(stage, parse_status, fields) or False
 
     async def _read(
@@ -181,7 +171,7 @@ class Rag:
         read = parse(response.text)
         if read is None:  # recorded behind its own ask: others may have gone out together with it
             place = next(number for number, other in enumerate(self.trace, 1) if other is event)
-            self.trace.insert(place, {"event": "unreadable", "stage": stage})
+            self.trace.insert(place, ParseFailure(stage))
         return read
 
     async def answer(self, context: Value | None = None) -> str:
@@ -191,35 +181,35 @@ class Rag:
         return await self.ask(f"answer_{self.question.task}", context=context, question=self.question.question)
 
     @property
-    def form(self) -> str:
+    def answer_format(self) -> str:
         """What an answer to this question looks like, in words, for prompts that do not end in the answer alone."""
         return self._templates.fill(f"form_{self.question.task}", self.question.language, {})
 
     async def reason(self, stage: str, **fields: Value) -> str:
         """The final answer of a prompt that reasons first and marks its answer; the last line where it has no marker.
 
-        A missing marker is recorded as unreadable.
+        A missing marker is recorded as a parse failure.
         """
-        response = await self.ask(stage, form=self.form, **fields)
+        response = await self.ask(stage, form=self.answer_format, **fields)
         answer = parse_final_answer(response)
         if answer is None:
-            self.unreadable(stage)
+            self.parse_failure(stage)
             return response.splitlines()[-1].strip() if response else ""
         return answer
 
     def decide(self, what: str, outcome: str) -> None:
         """Record what a method decided by rule, without asking."""
-        self.trace.append({"event": "decision", "what": what, "outcome": outcome})
+        self.trace.append(Decision(what, outcome))
 
     def note(self, text: str, *, kept: bool) -> str:
         """Record a note as it was written and whether it became the best one; returns the note."""
-        self.trace.append({"event": "note", "text": text, "kept": kept})
+        self.trace.append(Note(text, kept))
         return text
 
-    def unreadable(self, stage: str) -> None:
+    def parse_failure(self, stage: str) -> None:
         """Record that the last response of `stage` could not be read."""
-        self.trace.append({"event": "unreadable", "stage": stage})
+        self.trace.append(ParseFailure(stage))
 
     def stop(self, reason: str) -> None:
         """Record why a loop ended."""
-        self.trace.append({"event": "stop", "reason": reason})
+        self.trace.append(Stop(reason))

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from rag_notes.config import Config
-from rag_notes.followup import follow_up
+from rag_notes.running.annotate import follow_up
 from rag_notes.metrics.answer import normalize_answer
-from rag_notes.parse import parse_copied, parse_lines
-from rag_notes.rag import Rag
-from rag_notes.records import Run, Sample
+from rag_notes.methods.parse import parse_copied, parse_lines
+from rag_notes.methods.rag import Rag
+from rag_notes.running.records import Run, Sample
 from rag_notes.types import Passage, Question
 
 _NONE = frozenset({"none", "无"})
@@ -29,7 +29,7 @@ async def mark_evidence(
     response = (await rag.ask("evidence", context=context, question=question.question)).replace("**", "")
     copied = [sentence for text in texts for sentence in parse_copied(text, response, question.language)]
     if not copied and normalize_answer(response, question.language) not in _NONE:
-        rag.unreadable("evidence")
+        rag.parse_failure("evidence")
     return "\n".join(dict.fromkeys(copied))
 
 
@@ -38,7 +38,7 @@ async def run_evidence(
 ) -> list[Run]:
     """Have the evidence marked in the references of every answer of these runs; a run for each of them.
 
-    Raises ValueError for a method whose reference is not defined, otherwise as `rag_notes.followup.follow_up`.
+    Raises ValueError for a method whose reference is not defined, otherwise as `rag_notes.running.annotate.follow_up`.
     """
     return await follow_up(config, runs, "evidence", mark_evidence, reference_of, given=given, progress=progress)
 

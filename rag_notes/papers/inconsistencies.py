@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from rag_notes.report.paper import PAPERS, corpus_sizes, paper_cells, paper_claims
+from rag_notes.papers.numbers import PAPERS, corpus_sizes, paper_cells, paper_claims
 
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "deepnote": {"top_k": "5", "max_step": "3", "max_failure": "2", "retriever": "bm25"},  # section 4.3, Table 1

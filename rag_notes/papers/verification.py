@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from rag_notes.metrics.stats import holm, mean_interval, paired_difference
-from rag_notes.records import Run, Sample
+from rag_notes.running.records import Run, Sample
 from rag_notes.report.compare import Pair, match
-from rag_notes.report.paper import paper_claims
-from rag_notes.report.systems import (
+from rag_notes.papers.numbers import paper_claims
+from rag_notes.papers.systems import (
     Cell,
     NotRunError,
     comparable,

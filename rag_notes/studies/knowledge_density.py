@@ -10,10 +10,10 @@ import pandas as pd
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from rag_notes.density import reference_of, reference_texts
+from rag_notes.studies.evidence import reference_of, reference_texts
 from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.stats import mean_interval
-from rag_notes.records import Run, Sample
+from rag_notes.running.records import Run, Sample
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import ANSWER_METRICS
 from rag_notes.types import Dataset, Language
@@ -32,7 +32,7 @@ _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "oo")
 def knowledge_density(runs: Sequence[Run], evidence: Sequence[Run], datasets: Sequence[Dataset]) -> pd.DataFrame:
     """Return a row for each answer without error: its reference, the evidence marked in it, and its score.
 
-    `runs` are those with the answers, `evidence` what `rag_notes.density.run_evidence` made of them. Tokens are
+    `runs` are those with the answers, `evidence` what `rag_notes.studies.evidence.run_evidence` made of them. Tokens are
     what spaces separate and has a letter or digit, in Chinese jieba's; of passages the titles are not counted.
     `density` is evidence / reference tokens: 0 where the model found no evidence and, as `unreadable` says, where its
     response could not be read; NaN for an empty reference and where the evidence could not be asked for.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rag_notes.types import Language, Passage
 
-PACKAGED = Path(__file__).parent / "prompts"
+PACKAGED = Path(__file__).parent
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")  # a lower-case name in braces; JSON in a prompt is not one
 
 Value = str | Sequence[str] | Sequence[Passage]
@@ -26,6 +26,7 @@ class Templates:
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
+        self.name = "small" if folder is None else Path(folder).name
         self._prompts = {key: _body(path) for key, path in _files(PACKAGED).items()}
         if folder is not None:
             if not Path(folder).is_dir():

@@ -1,0 +1,305 @@
+"""Run methods on questions: concurrently, resumably, each response paid once; writes the run as it goes."""
+
+import asyncio
+import contextlib
+import sys
+import traceback
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from filelock import FileLock, Timeout
+from tqdm import tqdm
+
+from rag_notes.events import Event, answered, count
+from rag_notes.llm.client import LLM, FatalLLMError, LLMError, SpendingLimitError
+from rag_notes.methods.rag import Rag, Searcher
+from rag_notes.metrics.score import score
+from rag_notes.prompts.templates import TemplateError, Templates
+from rag_notes.retrieval.base import Retriever, RetrieverError
+from rag_notes.running.describe import Method, check_same_run, describe
+from rag_notes.running.identity import unwrapped
+from rag_notes.running.records import (
+    Condition,
+    Progress,
+    Run,
+    RunInfo,
+    Sample,
+    SampleError,
+    Usage,
+    read_info,
+    read_samples,
+    sample_line,
+    sort_samples,
+    write_info,
+    write_samples,
+)
+from rag_notes.types import Question
+
+QUESTIONS_PER_SLOT = 4  # under way for each concurrent call, so that every slot stays busy
+_PATIENCE = 0.2  # seconds between two looks at a folder that another process works in
+
+
+async def evaluate(
+    methods: Mapping[str, Method] | Sequence[Method],
+    questions: Sequence[Question],
+    retriever: Retriever,
+    llm: LLM,
+    *,
+    folder: str | Path | None = None,
+    dataset: str = "questions",
+    condition: Condition | None = None,
+    templates: Templates | None = None,
+    repeat: int = 0,
+    retry_errors: bool = False,
+    study: str | None = None,
+    overrides: Sequence[str] = (),
+    progress: bool = True,
+) -> Run:
+    """Answer every question with every method and score the answers.
+
+    `methods` are async functions `(rag, question)`, by name or named by themselves. With `folder` the run is written
+    there as it goes, and what the folder already holds of the same run is not done again, unless a method's code or a
+    prompt that it used has changed since; samples that this replaces go to superseded.jsonl. `retry_errors` does again
+    what had failed. A question that fails is recorded with its error. `study` is what the run is made for and
+    `overrides` are the options as the user gave them, both kept in run.json. `llm` must be entered (`async with`).
+    Where another process works in the folder, this waits for it.
+
+    Raises RecordError where the folder holds another run, FatalLLMError where no call can succeed, RetrieverError where
+    no search can. A spending limit that is reached ends the run with that status and is not raised.
+    """
+    named = dict(methods) if isinstance(methods, Mapping) else {unwrapped(m).__name__: m for m in methods}
+    templates = templates or Templates()
+    condition = condition or Condition()
+    described = describe(
+        named, questions, retriever, llm, templates, dataset=dataset, condition=condition, repeat=repeat
+    )
+    info = replace(described, overrides=list(overrides), studies=[] if study is None else [study])
+    order = [(name, question.id) for question in questions for name in named]
+    if len(set(order)) < len(order):
+        raise ValueError("two questions have the same id, or two methods the same name; each must have its own")
+
+    async with _opened(folder, info, retry_errors=retry_errors) as place:
+        info = place.info
+        searcher = Searcher(retriever)
+        wanted = set(order)
+        samples = {sample.key: sample for sample in place.samples if sample.key in wanted}
+        written = [sample.key for sample in place.samples]  # in the order of the lines of samples.jsonl
+        by_id = {question.id: question for question in questions}
+        waiting = iter([key for key in order if key not in samples])
+        bar = tqdm(total=len(order), initial=len(samples), disable=not progress, unit="answer", file=sys.stderr)
+        stop: list[FatalLLMError | RetrieverError] = []
+        errors = sum(sample.error is not None for sample in samples.values())
+
+        async def work() -> None:
+            nonlocal errors
+            for key in waiting:  # one iterator for all workers: each takes the next sample
+                if stop:
+                    return
+                name, question = key[0], by_id[key[1]]
+                rag = Rag(question, method=name, llm=llm, searcher=searcher, templates=templates, repeat=repeat)
+                try:
+                    samples[key] = sample = await _answer(rag, name, named[name], llm, scored=not condition.annotates)
+                except (FatalLLMError, RetrieverError) as fatal:
+                    stop.append(fatal)
+                    return
+                written.append(key)
+                if place.out is not None:
+                    place.out.write(sample_line(sample))
+                    place.out.flush()
+                bar.update()
+                errors += sample.error is not None
+                bar.set_postfix_str(_progress(llm, errors), refresh=False)
+
+        # Of each question all methods at once: they often wait for the same call.
+        workers = min(len(order), QUESTIONS_PER_SLOT * llm.concurrency * len(named))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(workers):
+                    group.create_task(work())
+        except* ValueError as failures:  # a template that does not fit, a gold answer that cannot be scored
+            raise failures.exceptions[0] from None
+        finally:
+            bar.close()
+
+        ordered = [samples[name, q.id] for name in named for q in questions if (name, q.id) in samples]
+        seconds, usage = _account(ordered, llm, info)
+        info = replace(
+            info,
+            status=f"stopped: {stop[0]}" if stop else "finished",
+            samples=Progress(len(ordered), len(order), errors),
+            prompts=_prompts_used(ordered, info.prompts),
+            usage=usage,
+            seconds=seconds,
+            search_retries=getattr(retriever, "retries", 0),
+        )
+        if folder is not None:
+            sort_samples(Path(folder) / "samples.jsonl", written, [sample.key for sample in ordered])
+            write_info(Path(folder), info)
+    if stop and not isinstance(stop[0], SpendingLimitError):
+        raise stop[0]
+    return Run(info, ordered, None if folder is None else Path(folder))
+
+
+def rescore(sample: Sample) -> Sample:
+    """Mark an existing answer anew, by the metrics as they are now; what it cost stays."""
+    cost = {name: value for name, value in sample.metrics.items() if name == "cost"}
+    metrics = {} if sample.error is not None else score(sample.question, sample.answer, sample.trace) | cost
+    return replace(sample, metrics=metrics, counts=count(sample.trace))
+
+
+async def _answer(rag: Rag, name: str, method: Method, llm: LLM, *, scored: bool) -> Sample:
+    """Answer one question and score the answer; what goes wrong with this question alone is recorded, not raised."""
+    question, answer, error = rag.question, "", None
+    try:
+        answer = await method(rag, question)
+    except (FatalLLMError, RetrieverError, TemplateError):
+        raise  # every other question would meet it too
+    except LLMError as failure:
+        error = SampleError(type(failure).__name__, str(failure))
+    except Exception as failure:  # one failing question must not end the run
+        frames = traceback.extract_tb(failure.__traceback__)
+        where = "\n".join(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
+        error = SampleError(type(failure).__name__, str(failure), where)
+    metrics: dict[str, float] = {}
+    if error is None:
+        metrics = score(question, answer, rag.trace) if scored else {}
+        if (cost := _cost(rag.trace, llm)) is not None:
+            metrics["cost"] = cost
+    return Sample(name, question, answer, error, metrics, count(rag.trace), rag.trace)
+
+
+def _cost(trace: Sequence[Event], llm: LLM) -> float | None:
+    """Dollars that the answer costs without a store; None where a price is missing."""
+    prices = [(llm.of(ask.stage).price, ask) for ask in answered(trace)]
+    if any(price is None for price, _ in prices) or (not prices and llm.price is None):
+        return None
+    return sum(price.of(ask.prompt_tokens, ask.completion_tokens) for price, ask in prices if price)
+
+
+def _account(samples: Iterable[Sample], llm: LLM, info: RunInfo) -> tuple[dict[str, dict[str, float]], Usage]:
+    """Seconds of model time by method and question, and what all distinct calls took, whoever made them.
+
+    Both are of the stored responses; the time of a sample that the store does not have is what run.json said of it.
+    """
+    calls: dict[str, tuple[float, int] | None] = {}
+    seconds: dict[str, dict[str, float]] = {name: {} for name in info.methods}
+    usage, cost = Usage(), 0.0 if llm.price is not None else None
+    for sample in samples:
+        for ask in answered(sample.trace):
+            if ask.key in calls:
+                continue
+            stored = llm.of(ask.stage).store.get(ask.key)
+            calls[ask.key] = None if stored is None else (stored.seconds, stored.retries)
+            usage = replace(
+                usage,
+                calls=usage.calls + 1,
+                prompt_tokens=usage.prompt_tokens + ask.prompt_tokens,
+                completion_tokens=usage.completion_tokens + ask.completion_tokens,
+                retries=usage.retries + (0 if stored is None else stored.retries),
+            )
+            price = llm.of(ask.stage).price
+            if cost is not None:
+                cost = None if price is None else cost + price.of(ask.prompt_tokens, ask.completion_tokens)
+        took = [calls[ask.key] for ask in answered(sample.trace)]
+        before = info.seconds.get(sample.method, {}).get(sample.question.id)
+        if all(call is not None for call in took):
+            seconds[sample.method][sample.question.id] = round(sum(call[0] for call in took if call), 3)
+        elif before is not None:
+            seconds[sample.method][sample.question.id] = before
+    return seconds, replace(usage, cost=cost)
+
+
+def _prompts_used(samples: Iterable[Sample], hashes: Mapping[str, str]) -> dict[str, str]:
+    used = {name for sample in samples for name in _prompts_of(sample)}
+    return {name: digest for name, digest in hashes.items() if name in used}
+
+
+def _prompts_of(sample: Sample) -> set[str]:
+    """The prompts that a sample was made with; that of the answer's form stands inside others."""
+    language = sample.question.language
+    stages = {ask.stage for ask in answered(sample.trace)} | {f"form_{sample.question.task}"}
+    return {f"{language}/{stage}" for stage in stages}
+
+
+def _progress(llm: LLM, errors: int) -> str:
+    usage = llm.usage
+    parts = [f"{usage.sent} calls", f"{usage.stored} stored", f"{usage.prompt_tokens + usage.completion_tokens} tokens"]
+    if llm.price is not None:
+        parts.append(f"${usage.cost:.4f}")
+    if errors:
+        parts.append(f"{errors} errors")
+    return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A run's folder while it is worked in: what it holds of the run already, and its samples file opened for more."""
+
+    info: RunInfo
+    samples: list[Sample]
+    out: TextIO | None
+
+
+@contextlib.asynccontextmanager
+async def _opened(folder: str | Path | None, info: RunInfo, *, retry_errors: bool) -> AsyncIterator[_Place]:
+    if folder is None:
+        yield _Place(info, [], None)
+        return
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path / ".lock")
+    await _acquire(lock, path)
+    try:
+        kept, info = _take_up(path, info, retry_errors=retry_errors)
+        write_info(path, info)
+        with (path / "samples.jsonl").open("a", encoding="utf-8") as out:
+            yield _Place(info, kept, out)
+    finally:
+        lock.release()
+
+
+async def _acquire(lock: FileLock, path: Path) -> None:
+    told = False
+    while True:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if not told:
+                print(f"{path}: another process is making this run; waiting for it", file=sys.stderr)
+                told = True
+            await asyncio.sleep(_PATIENCE)
+        else:
+            return
+
+
+def _take_up(path: Path, info: RunInfo, *, retry_errors: bool) -> tuple[list[Sample], RunInfo]:
+    """The samples of a folder that still stand, by today's metrics; the others are put aside, failed ones if asked."""
+    file = path / "samples.jsonl"
+    before = read_info(path) if (path / "run.json").exists() else None
+    samples, half_written = read_samples(file)
+    if before is None:
+        kept, outdated = samples, []
+    else:
+        check_same_run(path, before, info)
+        outdated = [sample for sample in samples if _is_outdated(sample, before, info)]
+        kept = [sample for sample in samples if sample not in outdated] if outdated else samples
+        info = replace(info, studies=sorted({*before.studies, *info.studies}), seconds=before.seconds)
+        if before.scoring != info.scoring and info.condition.annotates is None:
+            kept = [rescore(sample) for sample in kept]
+    if outdated:
+        with (path / "superseded.jsonl").open("a", encoding="utf-8") as aside:
+            aside.writelines(map(sample_line, outdated))
+    kept = [sample for sample in kept if not (retry_errors and sample.error is not None)]
+    write_samples(file, kept)
+    return kept, replace(info, half_written=half_written)
+
+
+def _is_outdated(sample: Sample, before: RunInfo, now: RunInfo) -> bool:
+    """Whether code or a prompt that made a sample has changed; the prompts of a killed run are those of its start."""
+    if sample.method not in before.methods or sample.method not in now.methods:
+        return False
+    if before.methods[sample.method].code != now.methods[sample.method].code:
+        return True
+    return any(before.prompts.get(name) != now.prompts.get(name) for name in _prompts_of(sample))

@@ -1,0 +1,89 @@
+"""The code that something is made of, as a hash: what a run compares to know whether its samples still stand."""
+
+import ast
+import hashlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from types import FunctionType, ModuleType
+from typing import Any
+
+_TRANSPORT = "rag_notes.llm"  # carries prompts and answers, and decides neither
+
+
+def code_hash(function: Callable[..., Any]) -> str:
+    """SHA-256 of a function and of all functions, classes and constants that it uses, its own package's and ours.
+
+    Comments, docstrings and layout do not count. Other packages do not either: their versions are in run.json.
+    """
+    function = unwrapped(function)
+    parts: dict[str, str] = {}
+    waiting: list[Any] = [function]
+    while waiting:
+        thing = waiting.pop()
+        place = f"{thing.__module__}.{thing.__qualname__}"
+        if place not in parts:
+            tree = _tree(thing)
+            parts[place] = ast.dump(tree)
+            for name, value in sorted(_used(tree, vars(inspect.getmodule(thing) or object))):
+                if isinstance(found := inspect.unwrap(value) if callable(value) else value, FunctionType | type):
+                    if _is_ours(found.__module__, function.__module__):
+                        waiting.append(found)
+                else:
+                    parts[f"{thing.__module__}.{name} ="] = _constant(value)
+    return hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()
+
+
+def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, of one that has some of its arguments already."""
+    return unwrapped(function.func) if isinstance(function, partial) else function
+
+
+@cache
+def _tree(thing: Any) -> ast.Module:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            node.body = [line for line in node.body if not _is_text(line)] or [ast.Pass()]
+        elif isinstance(node, ast.Module) and body:
+            node.body = [line for line in node.body if not _is_text(line)]
+    return tree
+
+
+def _is_text(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
+
+
+def _used(tree: ast.Module, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The names of a module that the code uses, with what they stand for; of a module the attributes used."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in known and not isinstance(known[node.id], ModuleType):
+            yield node.id, known[node.id]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = known.get(node.value.id)
+            if isinstance(module, ModuleType) and hasattr(module, node.attr):
+                yield f"{node.value.id}.{node.attr}", getattr(module, node.attr)
+
+
+def _is_ours(module: str, root: str) -> bool:
+    package = module.partition(".")[0]
+    return package in {"rag_notes", root.partition(".")[0]} and not f"{module}.".startswith(f"{_TRANSPORT}.")
+
+
+def _constant(value: Any) -> str:
+    """A constant as text that is the same in every process; of what is no plain value the type alone."""
+    match value:
+        case re.Pattern():
+            return f"pattern {value.pattern!r} {value.flags}"
+        case dict():
+            return f"{{{', '.join(f'{_constant(key)}: {_constant(item)}' for key, item in value.items())}}}"
+        case set() | frozenset():
+            return f"{{{', '.join(sorted(map(_constant, value)))}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_constant, value))}]"
+        case str() | bytes() | bool() | int() | float() | None:
+            return repr(value)
+    return type(value).__name__

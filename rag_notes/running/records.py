@@ -1,0 +1,337 @@
+"""A run on disk: `run.json` (what was run, with what) and `samples.jsonl` (a line for each question and method)."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pandas as pd
+from pydantic import TypeAdapter, ValidationError
+
+from rag_notes.events import Counts, Event
+from rag_notes.files import write_atomically
+from rag_notes.running.old_records import info_of, sample_of
+from rag_notes.types import Question
+
+Key = tuple[str, str]  # method, question id
+Annotation = Literal["evidence", "quest_eval"]
+T = TypeVar("T")
+
+
+class RecordError(ValueError):
+    """A run folder that cannot be read or does not belong to this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleError:
+    """Why a question has no answer: the error's class, its message and, unless a call failed, where it was raised."""
+
+    kind: str
+    message: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.traceback else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one method made of one question. `metrics` are those of the question's task, of retrieval, and `cost`."""
+
+    method: str
+    question: Question
+    answer: str
+    error: SampleError | None
+    metrics: dict[str, float]
+    counts: Counts
+    trace: list[Event]
+
+    @property
+    def key(self) -> Key:
+        """What identifies a sample in its run."""
+        return self.method, self.question.id
+
+    @property
+    def gold(self) -> list[str]:
+        """The gold answers; of a question with several readings, one of each."""
+        return list(self.question.answers) or [pair.answers[0] for pair in self.question.qa_pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """Which questions were asked: `sha256` is that of their records."""
+
+    name: str
+    questions: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Under what condition a run was made: so many per cent of noise passages, or annotating another run's answers."""
+
+    noise_percent: int | None = None
+    annotates: Annotation | None = None
+
+    def __str__(self) -> str:
+        if self.annotates is not None:
+            return self.annotates
+        return "" if self.noise_percent is None else f"noise{self.noise_percent}"
+
+
+@dataclass(frozen=True, slots=True)
+class MethodInfo:
+    """A method of a run: its function, its settings (defaults included), and a hash of the code that it is made of."""
+
+    function: str
+    settings: dict[str, Any]
+    code: str
+
+    @property
+    def family(self) -> str:
+        """The function's own name, which variants of a method share."""
+        return self.function.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the answers of a run took, each distinct call counted once, by whichever process it was made."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    retries: int = 0
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many samples a run has, of how many, and how many of them failed."""
+
+    done: int = 0
+    of: int = 0
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What run.json says: everything that determines the samples, then what came of it.
+
+    `prompts` has the name of the prompt set and a hash of each prompt, `code` of a method and `scoring` those of the
+    code. `llm` holds the model, its sampling and, as `stages`, the models of single stages. `seconds` of model time
+    are by method and question. `studies` are what the run was made for, `overrides` the options as they were given.
+    """
+
+    dataset: DatasetInfo
+    condition: Condition
+    methods: dict[str, MethodInfo]
+    retriever: dict[str, Any]
+    llm: dict[str, Any]
+    prompt_set: str
+    prompts: dict[str, str]
+    scoring: str = ""
+    repeat: int = 0
+    status: str = "running"
+    samples: Progress = field(default_factory=Progress)
+    usage: Usage = field(default_factory=Usage)
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+    search_retries: int = 0
+    half_written: int = 0
+    studies: list[str] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
+    endpoint: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    git: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return str(self.llm.get("model", ""))
+
+    @property
+    def finished(self) -> bool:
+        """Whether every question has a sample, failed or not."""
+        return self.status == "finished"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Run:
+    """A run as its two files hold it: `info` is run.json, `samples` the lines of samples.jsonl in their order.
+
+    `folder` is where it lies, None for a run that was not written.
+    """
+
+    info: RunInfo
+    samples: list[Sample] = field(default_factory=list)
+    folder: Path | None = None
+
+    def __repr__(self) -> str:
+        done = self.info.samples
+        return (
+            f"Run({self.label!r}, {self.info.model!r}, {len(self.methods)} methods, {done.done} of {done.of} answers, "
+            f"{done.errors} errors, {self.info.status!r})"
+        )
+
+    @property
+    def dataset(self) -> str:
+        """The data set's name."""
+        return self.info.dataset.name
+
+    @property
+    def label(self) -> str:
+        """The data set's name with the condition, if there is one."""
+        return "-".join(part for part in (self.dataset, str(self.info.condition)) if part)
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods' names, in the order they were given."""
+        return list(self.info.methods)
+
+    def only(self, methods: Iterable[str]) -> "Run":
+        """The part of this run that these methods made. Raises KeyError for one that it does not have."""
+        wanted = {name: self.info.methods[name] for name in methods}
+        return replace(
+            self,
+            info=replace(self.info, methods=wanted),
+            samples=[sample for sample in self.samples if sample.method in wanted],
+        )
+
+    def of(self, method: str) -> list[Sample]:
+        """The samples of one method, in the order of the questions."""
+        return [sample for sample in self.samples if sample.method == method]
+
+    def sample(self, method: str, question_id: str) -> Sample:
+        """The sample of one method on one question. Raises KeyError where the run has none."""
+        for sample in self.samples:
+            if sample.key == (method, question_id):
+                return sample
+        raise KeyError(f"no sample of {method!r} on {question_id!r} in this run of {self.methods}")
+
+    def seconds(self, sample: Sample) -> float | None:
+        """Seconds of model time of a sample; None where the run does not know."""
+        return self.info.seconds.get(sample.method, {}).get(sample.question.id)
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each sample: data set, model, method, question, gold, answer, error, each metric and count.
+
+        What a sample lacks is NaN; `error` is None without one.
+        """
+        return pd.DataFrame(
+            [
+                {
+                    "dataset": self.label,
+                    "model": self.info.model,
+                    "method": sample.method,
+                    "question_id": sample.question.id,
+                    "type": sample.question.type,
+                    "question": sample.question.question,
+                    "gold": "; ".join(sample.gold),
+                    "answer": sample.answer,
+                    "error": None if sample.error is None else str(sample.error),
+                    **sample.metrics,
+                    **asdict(sample.counts),
+                    "seconds": self.seconds(sample),
+                }
+                for sample in self.samples
+            ]
+        )
+
+
+_SAMPLE, _INFO = TypeAdapter(Sample), TypeAdapter(RunInfo)
+
+
+def load_run(folder: str | Path) -> Run:
+    """Read a run folder. Raises RecordError naming file, line and field where it is missing or malformed."""
+    info = read_info(folder)
+    samples, _ = read_samples(Path(folder) / "samples.jsonl")
+    return Run(info, samples, Path(folder))
+
+
+def load_runs(folders: Iterable[str | Path]) -> dict[str, Run]:
+    """Read run folders, by the folders' names. Raises RecordError as `load_run`, and where two have the same name."""
+    runs: dict[str, Run] = {}
+    for folder in folders:
+        name = Path(folder).resolve().name
+        if name in runs:
+            raise RecordError(f"{folder}: a run named {name} was given before; name it once, or rename one of the two")
+        runs[name] = load_run(folder)
+    return runs
+
+
+def read_info(folder: str | Path) -> RunInfo:
+    """Read the run.json of a run folder. Raises RecordError where it is missing or malformed, naming the field."""
+    path = Path(folder) / "run.json"
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise RecordError(f"{path}: no such run; make one with `rag-notes run`") from None
+    try:
+        return _read(_INFO, text, info_of, "settings")
+    except ValueError as error:
+        raise RecordError(f"{path}: {error}; move the folder away to run anew") from None
+
+
+def read_samples(path: Path) -> tuple[list[Sample], int]:
+    """The samples of a file and how many half-written last lines were left out (0 or 1: a killed run's).
+
+    Raises RecordError naming line and field where any other line is malformed.
+    """
+    samples: list[Sample] = []
+    if not path.exists():
+        return samples, 0
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            samples.append(_read(_SAMPLE, line, sample_of, "question_id"))
+        except ValueError as error:
+            raise RecordError(
+                f"{path}, line {number}: not a sample: {error}; delete the line to run it again"
+            ) from None
+    return samples, int(bool(lines[-1]))
+
+
+def write_info(folder: Path, info: RunInfo) -> None:
+    """Write run.json, atomically."""
+    write_atomically(folder / "run.json", _INFO.dump_json(info, indent=1).decode())
+
+
+def sample_line(sample: Sample) -> str:
+    """A sample as a line of samples.jsonl: fields in a fixed order, so that the same sample gives the same bytes."""
+    return _SAMPLE.dump_json(sample).decode() + "\n"
+
+
+def write_samples(path: Path, samples: Iterable[Sample]) -> None:
+    """Write all samples at once, atomically."""
+    write_atomically(path, "".join(map(sample_line, samples)))
+
+
+def sort_samples(path: Path, written: Sequence[Key], order: Sequence[Key]) -> None:
+    """Put the lines of a file of samples, which are those of `written`, in the order of `order`, atomically."""
+    lines: Mapping[Key, bytes] = dict(zip(written, path.read_bytes().splitlines(keepends=True), strict=True))
+    write_atomically(path, b"".join(lines[key] for key in order if key in lines).decode())
+
+
+def _read(kind: TypeAdapter[T], text: bytes, of_old: Callable[[dict[str, Any]], dict[str, Any]], mark: str) -> T:
+    """A record of today's form, or of the first one, which has a field `mark`. Raises ValueError naming the field."""
+    try:
+        return kind.validate_json(text)
+    except ValidationError as error:
+        problem = error
+    try:
+        found = json.loads(text)
+        if not (isinstance(found, dict) and mark in found):
+            raise ValueError(_problem(problem))
+        return kind.validate_python(of_old(found))
+    except KeyError as missing:
+        raise ValueError(f"field {missing.args[0]}: missing (a record of version 0.1)") from None
+    except ValidationError as error:
+        raise ValueError(_problem(error)) from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise ValueError(_problem(problem)) from None
+
+
+def _problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"field {place}: {first['msg']}" if place else first["msg"]
