@@ -239,7 +239,7 @@ def _index(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from rag_notes.running.plan import plan, plan_table  # noqa: PLC0415 - pandas loads slowly
+    from rag_notes.studies.plan import plan, plan_table  # noqa: PLC0415 - pandas loads slowly
     from rag_notes.studies.parts import parts  # noqa: PLC0415
 
     print(plan_table(asyncio.run(plan(*parts(load_config(args.options), args.options)))))

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import rag_notes
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
-from rag_notes.methods.rag import Event, Rag, Searcher
+from rag_notes.events import Event, Note, ParseFailure, Stop
+from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates
 from rag_notes.types import Hit, Passage, Question
 
@@ -183,14 +184,14 @@ class Played(NamedTuple):
         return [query for query, _ in self.searches]
 
     def stops(self) -> list[str]:
-        return [event["reason"] for event in self.trace if event["event"] == "stop"]
+        return [event.reason for event in self.trace if isinstance(event, Stop)]
 
-    def unreadable(self) -> list[str]:
+    def parse_failures(self) -> list[str]:
         """The stages whose responses could not be read."""
-        return [event["stage"] for event in self.trace if event["event"] == "unreadable"]
+        return [event.stage for event in self.trace if isinstance(event, ParseFailure)]
 
     def notes(self) -> list[tuple[str, bool]]:
-        return [(event["text"], event["kept"]) for event in self.trace if event["event"] == "note"]
+        return [(event.text, event.kept) for event in self.trace if isinstance(event, Note)]
 
 
 def play(

@@ -12,8 +12,8 @@ import pytest
 from rag_notes import methods
 from rag_notes.cli import main
 from rag_notes.config import load_config
-from rag_notes.running.evaluate import describe_method
-from rag_notes.running.plan import AT_MOST, Plan, plan
+from rag_notes.running.describe import describe_method
+from rag_notes.studies.plan import AT_MOST, Plan, plan
 from rag_notes.running.records import count_events
 from rag_notes.studies.parts import parts
 from tests.loopback import Loopback
@@ -48,7 +48,7 @@ def asked(name: str, say: str, **settings: Any) -> int:
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_no_method_makes_more_calls_than_its_bound(name: str) -> None:
-    settings = describe_method(FUNCTIONS[name])["settings"]
+    settings = describe_method(FUNCTIONS[name]).settings
     bound = AT_MOST[name](settings)
     assert max(asked(name, say) for say in SAYS) <= bound
 
@@ -72,7 +72,7 @@ def test_no_method_makes_more_calls_than_its_bound(name: str) -> None:
     ],
 )
 def test_the_bounds_are_reached(name: str, settings: dict[str, Any], say: str, calls: int) -> None:
-    described = describe_method(partial(FUNCTIONS[name], **settings))["settings"]
+    described = describe_method(partial(FUNCTIONS[name], **settings)).settings
     assert AT_MOST[name](described) == calls
     found = asked(name, say, **settings)
     assert found == calls or name in {"self_rag", "amber"}  # these two need answers that change with the stage

@@ -21,6 +21,7 @@ from rag_notes.types import Question
 
 Method = Callable[..., Awaitable[str]]
 
+RECORDED = "recorded"  # the endpoint of a run that was made from stored responses alone
 _VERSIONS = ("rag-notes", "openai", "bm25s", "numpy", "scipy")
 
 
@@ -48,7 +49,7 @@ def describe(
         prompts=templates.hashes(),
         scoring=code_hash(score),
         repeat=repeat,
-        endpoint=llm.base_url or "recorded",
+        endpoint=llm.base_url or RECORDED,
         versions={"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _VERSIONS},
         git=_git(),
     )

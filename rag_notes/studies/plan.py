@@ -1,33 +1,23 @@
 """What a study will take before anything is spent: calls, tokens, money and time, and how much is stored already."""
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from rag_notes.config import (
-    PROJECT,
-    Config,
-    build_datasets,
-    build_llm,
-    build_methods,
-    build_retriever,
-    load_config,
-)
-from rag_notes.llm.client import LLM, RecordingMissError
-from rag_notes.llm.store import canonical_json
-from rag_notes.methods.rag import Event, Rag, Searcher
+from rag_notes.config import Config, build_datasets, build_llm, build_methods, build_retriever, load_config
+from rag_notes.llm.client import LLM
 from rag_notes.prompts.templates import Templates
+from rag_notes.report.markdown import markdown
 from rag_notes.retrieval.base import Retriever
-from rag_notes.running.evaluate import Method, describe_method
-from rag_notes.studies.noise import noise_changes
-from rag_notes.running.run import Change
-from rag_notes.types import Dataset, Question
+from rag_notes.running.describe import Method, describe_method
+from rag_notes.running.records import Condition
+from rag_notes.running.replay import Replayed, replay
+from rag_notes.running.run import build_templates, with_noise
+from rag_notes.types import Dataset
 
 Settings = Mapping[str, Any]
-Played = tuple[bool, list[Event]]
 
 AT_MOST: Mapping[str, Callable[[Settings], int]] = {
     "no_retrieval": lambda _: 1,
@@ -93,22 +83,23 @@ async def plan(*configs: Config) -> Plan:
     keys: list[str] = []
     further: dict[str, int] = {}
     for config in configs:
-        templates = Templates(None if config.prompts is None else PROJECT / config.prompts)
-        methods = build_methods(config)
+        templates, methods = build_templates(config), build_methods(config)
         async with build_llm(config) as llm:
-            searched = [(dataset, build_retriever(config, dataset.corpus)) for dataset in build_datasets(config)]
-            for (chosen, usual), change in itertools.product(searched, (None, *noise_changes(config))):
-                dataset, retriever = _changed(chosen, usual, change)
-                for name, method in methods.items():
-                    once = dataset.name, name, canonical_json(describe_method(method))
-                    if once in rows:
-                        continue
-                    played = await play(method, name, dataset.questions, retriever, llm, templates=templates)
-                    like = [calls for complete, calls in played if complete] or await _recorded(method, name, change)
-                    keys += [call["key"] for calls in like for call in calls]
-                    row = {"dataset": dataset.name, "method": name, "questions": len(played)}
-                    rows[once] = row | _expected(played, like, _bound(method), llm)
-                if change is None and config.study.name in FURTHER:
+            for dataset in build_datasets(config):
+                retriever = build_retriever(config, dataset.corpus)
+                for percent in (None, *dict.fromkeys(config.study.noise_percent)):
+                    asked, searched = _noisy(dataset, retriever, percent)
+                    name = "-".join(part for part in (dataset.name, str(Condition(percent))) if part)
+                    for method_name, method in methods.items():
+                        once = name, method_name, repr(describe_method(method))
+                        if once in rows:
+                            continue
+                        played = [each async for each in replay(method, asked.questions, searched, llm, templates)]
+                        like = [each for each in played if each.complete] or await _recorded(method, percent)
+                        keys += [call.key for each in like for call in each.calls]
+                        row = {"dataset": name, "method": method_name, "questions": len(played)}
+                        rows[once] = row | _expected(played, like, _bound(method), llm)
+                if config.study.name in FURTHER:
                     purpose, calls = FURTHER[config.study.name]
                     further[purpose] = further.get(purpose, 0) + len(dataset.questions) * calls(config)
     table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
@@ -121,74 +112,37 @@ def plan_table(planned: Plan) -> str:
     sums: dict[str, Any] = {"dataset": "all", "method": ""}
     for column in COLUMNS[2:]:
         sums[column] = table[column].sum(min_count=len(table))  # unknown where one of them is
-    lines = [f"| {' | '.join(column.replace('_', ' ') for column in COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    rows: list[Mapping[Any, Any]] = [*table.to_dict("records"), sums]
-    for row in rows:
-        lines.append("| " + " | ".join(_cell(column, row[column]) for column in COLUMNS) + " |")
+    shown = pd.DataFrame([*table.to_dict("records"), sums], columns=list(COLUMNS))
+    cells = pd.DataFrame({name.replace("_", " "): [_cell(name, value) for value in shown[name]] for name in COLUMNS})
+    lines = [markdown(cells)]
     if planned.distinct < 1:
         share = f"{100 * planned.distinct:.0f} %"
-        lines += [
-            "",
-            f"These methods share calls, which are made once: of the calls known of them, {share} are distinct.",
-        ]
+        lines.append(f"These methods share calls, made once: of the calls known of them, {share} are distinct.")
     for purpose, calls in planned.further.items():
-        lines += ["", f"Further calls depend on what these give: at most {calls}, for {purpose}."]
-    return "\n".join(lines)
+        lines.append(f"Further calls depend on what these give: at most {calls}, for {purpose}.")
+    return "\n\n".join(lines)
 
 
-async def play(
-    method: Method,
-    name: str,
-    questions: Sequence[Question],
-    retriever: Retriever,
-    llm: LLM,
-    *,
-    templates: Templates,
-) -> list[Played]:
-    """Play a method from stored responses; for each question whether they reach to the end, and the calls answered."""
-    searcher = Searcher(retriever)
-    offline = _offline(llm)
-    offline.stages = {stage: _offline(other) for stage, other in llm.stages.items()}
-    played = []
-    for question in questions:
-        rag = Rag(question, method=name, llm=offline, searcher=searcher, templates=templates)
-        try:
-            await method(rag, question)
-            complete = True
-        except RecordingMissError:
-            complete = False
-        answered = [event | {"seconds": _seconds(offline, event)} for event in rag.trace if "response" in event]
-        played.append((complete, answered))
-    return played
+def _noisy(dataset: Dataset, retriever: Retriever, noise_percent: int | None) -> tuple[Dataset, Retriever]:
+    return (dataset, retriever) if noise_percent is None else with_noise(dataset, retriever, noise_percent)
 
 
-def _offline(llm: LLM) -> LLM:
-    """An LLM that answers what this one has stored, and nothing else."""
-    offline = LLM(llm.model, store=llm.store)
-    offline.sampling = llm.sampling
-    return offline
-
-
-def _seconds(llm: LLM, event: Event) -> float:
-    response = llm.of(event["stage"]).store.get(event["key"])
-    return math.nan if response is None else response.seconds
-
-
-def _expected(played: Sequence[Played], like: Sequence[list[Event]], bound: float, llm: LLM) -> dict[str, Any]:
-    whole = sum(complete for complete, _ in played)
-    stored = sum(len(calls) for _, calls in played)
-    calls_of_one = _mean([len(calls) for calls in like]) if like else bound
-    in_whole = sum(len(calls) for complete, calls in played if complete)
+def _expected(played: Sequence[Replayed], like: Sequence[Replayed], bound: float, llm: LLM) -> dict[str, Any]:
+    whole = sum(each.complete for each in played)
+    stored = sum(len(each.calls) for each in played)
+    calls_of_one = _mean([len(each.calls) for each in like]) if like else bound
+    in_whole = sum(len(each.calls) for each in played if each.complete)
     missing = len(played) - whole
     # A question that is not complete lacks at least one call, however many it has already.
     expected = max(in_whole + missing * calls_of_one, stored + missing) if missing else stored
     to_make = expected - stored
-    flat = [call for calls in like for call in calls]
+    flat = [call for each in like for call in each.calls]
     tokens, seconds = {}, 0.0
     for field in ("prompt_tokens", "completion_tokens"):
-        tokens[field] = to_make * _mean([call[field] for call in flat]) if to_make else 0.0
+        tokens[field] = to_make * _mean([getattr(call, field) for call in flat]) if to_make else 0.0
     if to_make:  # only responses of this very model's store say how fast it is
-        seconds = to_make * _mean([call["seconds"] for call in flat]) / llm.concurrency if whole else math.nan
+        times = [stored.seconds for call in flat if (stored := llm.of(call.stage).store.get(call.key))]
+        seconds = to_make * _mean(times) / llm.concurrency if whole else math.nan
     return {
         "complete": whole,
         "at_most": bound * len(played),
@@ -203,21 +157,17 @@ def _expected(played: Sequence[Played], like: Sequence[list[Event]], bound: floa
 
 def _bound(method: Method) -> float:
     described = describe_method(method)
-    return AT_MOST.get(described["function"].rpartition(".")[2], lambda _: math.nan)(described["settings"])
+    return AT_MOST.get(described.family, lambda _: math.nan)(described.settings)
 
 
-def _changed(dataset: Dataset, retriever: Retriever, change: Change | None) -> tuple[Dataset, Retriever]:
-    return (dataset, retriever) if change is None else change(dataset, retriever)
-
-
-async def _recorded(method: Method, name: str, change: Change | None) -> list[list[Event]]:
-    """The calls of this method on those questions of `mini` that the recordings hold in full."""
+async def _recorded(method: Method, noise_percent: int | None) -> list[Replayed]:
+    """Replay this method on those questions of `mini` that the recordings hold in full."""
     default = load_config(["dataset=mini", "llm=recorded"])
     (mini,) = build_datasets(default)
-    dataset, retriever = _changed(mini, build_retriever(default, mini.corpus), change)
+    dataset, retriever = _noisy(mini, build_retriever(default, mini.corpus), noise_percent)
     async with build_llm(default) as llm:
-        played = await play(method, name, dataset.questions, retriever, llm, templates=Templates())
-    return [calls for complete, calls in played if complete]
+        played = [each async for each in replay(method, dataset.questions, retriever, llm, Templates())]
+    return [each for each in played if each.complete]
 
 
 def _mean(values: Sequence[float]) -> float:
