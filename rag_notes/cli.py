@@ -25,9 +25,9 @@ from rag_notes.config import (
 )
 from rag_notes.llm.client import LLMError
 from rag_notes.llm.store import ResponseStore, StoreError
-from rag_notes.running.records import RecordError, Run, load_run, load_runs, write_atomically
-from rag_notes.retrieval.base import RetrieverError
 from rag_notes.prompts.templates import TemplateError
+from rag_notes.retrieval.base import RetrieverError
+from rag_notes.running.records import RecordError, Run, load_run, load_runs, write_atomically
 from rag_notes.types import Language
 
 OPTIONS = """\
@@ -239,24 +239,24 @@ def _index(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from rag_notes.studies.plan import plan, plan_table  # noqa: PLC0415 - pandas loads slowly
     from rag_notes.studies.parts import parts  # noqa: PLC0415
+    from rag_notes.studies.plan import plan, plan_table  # noqa: PLC0415 - pandas loads slowly
 
     print(plan_table(asyncio.run(plan(*parts(load_config(args.options), args.options)))))
     return 0
 
 
 def _shared(args: argparse.Namespace) -> int:
-    from rag_notes.running.sharing import shared_calls, shared_table  # noqa: PLC0415 - pandas loads slowly
     from rag_notes.running.run import studies  # noqa: PLC0415
+    from rag_notes.running.sharing import shared_calls, shared_table  # noqa: PLC0415 - pandas loads slowly
 
     print(shared_table(shared_calls(load_runs(args.runs).values(), studies())))
     return 0
 
 
 def _quest_eval(args: argparse.Namespace) -> int:
-    from rag_notes.studies.quest import quest_results, run_quest_eval  # noqa: PLC0415 - pandas loads slowly
     from rag_notes.running.run import run_study  # noqa: PLC0415
+    from rag_notes.studies.quest import quest_results, run_quest_eval  # noqa: PLC0415 - pandas loads slowly
 
     config = load_config(args.options)
     runs = asyncio.run(run_study(config, args.options))

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.llm.client import LLM
-from rag_notes.retrieval.base import IndexedRetriever, Retriever
 from rag_notes.prompts.templates import Templates
+from rag_notes.retrieval.base import IndexedRetriever, Retriever
 from rag_notes.types import Dataset, NonNegative, Passage, Positive
 
 PROJECT = Path(__file__).resolve().parents[1]

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import rag_notes
+from rag_notes.events import Event, Note, ParseFailure, Stop
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
-from rag_notes.events import Event, Note, ParseFailure, Stop
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates
 from rag_notes.types import Hit, Passage, Question

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rag_notes.running.records import RecordError, Run
 from rag_notes.report import compare_runs, results, write_comparison, write_report
 from rag_notes.report.compare import CHANGES
 from rag_notes.report.compare_page import LISTED, as_text, differing_questions, find_links
+from rag_notes.running.records import RecordError, Run
 from tests.pages import EVIL, browse, check_links, check_nothing_runs, evil_run, needs_chromium, read, short
 from tests.test_report import make_run, make_sample, row_of
 from tests.test_site import toy_run

@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from rag_notes.methods.complexity import classify, cross_validate, read_labels, silver_labels
-from rag_notes.running.records import Run
 from rag_notes.retrieval.tokenize import Tokenizer
+from rag_notes.running.records import Run
 
 METHODS = ("no_retrieval", "vanilla", "ircot")
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from rag_notes.running.evaluate import evaluate
 from rag_notes.methods.amber import amber
 from rag_notes.metrics.stats import wilson
+from rag_notes.report.figures import save_figure
+from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run
 from rag_notes.studies.content_filter import (
     chunk_verdicts,
@@ -19,7 +20,6 @@ from rag_notes.studies.content_filter import (
     filter_rates,
     sentence_filter,
 )
-from rag_notes.report.figures import save_figure
 from rag_notes.types import Dataset, Question
 from tests.scripted import Ask, ScriptedLLM, ScriptedRetriever
 

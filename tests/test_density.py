@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from rag_notes.config import load_config
-from rag_notes.studies.evidence import mark_evidence, reference_of, reference_texts, run_evidence
-from rag_notes.running.annotate import follow_up
 from rag_notes.methods.deepnote import deepnote
-from rag_notes.methods.vanilla import vanilla
 from rag_notes.methods.rag import Rag, Searcher
+from rag_notes.methods.vanilla import vanilla
+from rag_notes.prompts.templates import Templates
+from rag_notes.running.annotate import follow_up
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_study
-from rag_notes.prompts.templates import Templates
+from rag_notes.studies.evidence import mark_evidence, reference_of, reference_texts, run_evidence
 from rag_notes.types import Question
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage, play, shown
 

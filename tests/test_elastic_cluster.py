@@ -8,12 +8,12 @@ from typing import NamedTuple
 import pytest
 from elasticsearch import Elasticsearch
 
-from rag_notes.running.evaluate import evaluate
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.rag import Rag
-from rag_notes.running.records import Run
 from rag_notes.retrieval.elastic import elasticsearch
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Run
 from rag_notes.types import Question
 from tests.elastic import Node, UnavailableError, free_port, installation, unavailable
 from tests.test_retrieval import random_corpus

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from rag_notes.running.evaluate import evaluate
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.rag import Rag
-from rag_notes.running.records import Run, load_run
 from rag_notes.retrieval.base import RetrieverError
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Run, load_run
 from rag_notes.types import Question
 from tests.elastic import Secured
 from tests.elastic_proxy import Forward, Proxy

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from rag_notes.running.evaluate import evaluate
 from rag_notes.events import Ask
 from rag_notes.llm.client import LLM, FatalLLMError, Price
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.deepnote import deepnote
-from rag_notes.methods.vanilla import vanilla
 from rag_notes.methods.rag import Rag
-from rag_notes.running.records import Progress, RecordError, Run, load_run
-from rag_notes.retrieval.bm25 import BM25, bm25
+from rag_notes.methods.vanilla import vanilla
 from rag_notes.prompts.templates import TemplateError
+from rag_notes.retrieval.bm25 import BM25, bm25
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Progress, RecordError, Run, load_run
 from rag_notes.types import Passage, Question
 from tests.loopback import Loopback, body_hash
 

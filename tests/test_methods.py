@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from rag_notes import methods
-from rag_notes.running.evaluate import evaluate
 from rag_notes.methods import (
     adaptive_note,
     chain_of_note,
@@ -17,6 +16,7 @@ from rag_notes.methods import (
     vanilla,
 )
 from rag_notes.methods.rag import Rag
+from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import count_events
 from rag_notes.types import QAPair, Question, Task
 from tests.scripted import Answer, Ask, Played, Q, ScriptedLLM, ScriptedRetriever, by_stage, play, shown

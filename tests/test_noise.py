@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rag_notes.studies.noise import run_noise, with_noise
 
 from rag_notes.config import ConfigError, load_config
-from rag_notes.running.evaluate import evaluate
 from rag_notes.methods.vanilla import vanilla
-from rag_notes.running.records import Run
 from rag_notes.retrieval.noise import ControlledNoise, controllable
-from rag_notes.studies.noise import run_noise, with_noise
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Run
 from rag_notes.types import Dataset, Hit, Passage, QAPair, Question
 from tests.scripted import ScriptedLLM, ScriptedRetriever, by_stage
 

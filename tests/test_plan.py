@@ -13,9 +13,9 @@ from rag_notes import methods
 from rag_notes.cli import main
 from rag_notes.config import load_config
 from rag_notes.running.describe import describe_method
-from rag_notes.studies.plan import AT_MOST, Plan, plan
 from rag_notes.running.records import count_events
 from rag_notes.studies.parts import parts
+from rag_notes.studies.plan import AT_MOST, Plan, plan
 from tests.loopback import Loopback
 from tests.scripted import Ask, play
 

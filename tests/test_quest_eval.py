@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
-from rag_notes.studies.quest import quest_eval, quest_results
 from rag_notes.methods.rag import Rag, Searcher
-from rag_notes.running.records import Run, count_events
+from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
 from rag_notes.prompts.templates import Templates
+from rag_notes.running.records import Run, count_events
+from rag_notes.studies.quest import quest_eval, quest_results
 from rag_notes.types import Question
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
 

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from rag_notes.running.records import COUNTS, Run, Sample
 from rag_notes.report import (
     RETRIEVAL_METRICS,
     beside_paper,
@@ -22,6 +21,7 @@ from rag_notes.report import (
     save_figure,
     write_csv,
 )
+from rag_notes.running.records import COUNTS, Run, Sample
 
 Scores = Mapping[str, Sequence[float | None]]  # a value a question by metric; None: the question failed
 

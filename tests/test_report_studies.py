@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from rag_notes.metrics.stats import wilson
+from rag_notes.report.figures import save_figure
 from rag_notes.running.records import Run, count_events
 from rag_notes.studies.knowledge_density import density_figure, density_results, density_table, knowledge_density
-from rag_notes.report.figures import save_figure
 from rag_notes.studies.robustness import (
     noise_figure,
     noise_losses,

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from rag_notes.running.records import Run, Sample
 from rag_notes.report import Trace, render_trace, show_trace
 from rag_notes.report.trace import compare_notes
+from rag_notes.running.records import Run, Sample
 from tests.test_report import make_sample
 
 EVIL = '<script>alert("x")</script>'

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import pytest
 
-from rag_notes.running.records import COUNTS, RecordError, Run, Sample
 from rag_notes.report import outcome, write_report
 from rag_notes.report.page import places
 from rag_notes.report.site import trace_links
+from rag_notes.running.records import COUNTS, RecordError, Run, Sample
 from tests.pages import (
     EVIL,
     Opened,

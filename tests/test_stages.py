@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rag_notes.config import ConfigError, build_llm, load_config
-from rag_notes.running.evaluate import evaluate
 from rag_notes.llm.client import LLM, FatalLLMError, Price, SpendingLimitError
 from rag_notes.llm.store import Response, ResponseStore, request_key
 from rag_notes.methods import flare, self_rerank
+from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import RecordError, Run, load_run
 from rag_notes.types import Question
 from tests.loopback import Loopback, body_hash

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 from rag_notes.config import load_study
-from rag_notes.running.records import Run
-from rag_notes.studies.case_studies import SideBySide, answers, cases_figure, pick_cases
 from rag_notes.report.curves import axis_label, count_label, curve_figure, with_settings
 from rag_notes.report.figures import save_figure
-from rag_notes.studies.cost import costs_and_scores, pareto_figure, priced
 from rag_notes.report.tables import counts, results
-from rag_notes.studies.parts import fair_top_k, thresholds
+from rag_notes.running.records import Run
 from rag_notes.running.run import run_study
+from rag_notes.studies.case_studies import SideBySide, answers, cases_figure, pick_cases
+from rag_notes.studies.cost import costs_and_scores, pareto_figure, priced
+from rag_notes.studies.parts import fair_top_k, thresholds
 
 
 def sample(method: str, number: int, acc: float, *, searches: int = 1, error: str | None = None) -> dict[str, Any]:

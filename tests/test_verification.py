@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rag_notes.running.evaluate import describe_method
 from rag_notes.llm.store import canonical_json
 from rag_notes.methods import deepnote
-from rag_notes.running.records import Run, write_samples
 from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import WITHOUT, NotRunError, find_cells, same_model, settings_of, system_of
 from rag_notes.papers.verification import count_verdicts, order_verdict, value_verdict, verify_claims, verify_orders
+from rag_notes.running.evaluate import describe_method
+from rag_notes.running.records import Run, write_samples
 from tests.test_report import Scores, make_run, row_of
 
 

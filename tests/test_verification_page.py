@@ -10,7 +10,6 @@ import pytest
 
 from rag_notes.cli import main
 from rag_notes.config import PROJECT
-from rag_notes.running.records import RecordError
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.page import (
     MARKERS,
@@ -21,6 +20,7 @@ from rag_notes.papers.page import (
     write_summary,
     write_verification,
 )
+from rag_notes.running.records import RecordError
 from rag_notes.studies.parts import verification_runs
 from tests.pages import EVIL, check_nothing_runs, read
 from tests.test_verification import own, save, two

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
+from rag_notes.papers.verification import AGREES, DIFFERS, NOT_RUN, WITHIN
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
-from rag_notes.papers.verification import AGREES, DIFFERS, NOT_RUN, WITHIN
 
 _ROW, _HEAD = 0.17, 0.55  # inches for an order, for the head and axis of a panel
 _LETTER, _PANEL = 0.062, 3.6  # inches for a letter of a label, for the panels

@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from rag_notes.running.records import RecordError, Run, load_runs, write_atomically
 from rag_notes.papers.forest import order_label
-from rag_notes.report.page import render, sound, style
 from rag_notes.papers.systems import WITHOUT, model_of
-from rag_notes.report.tables import METRIC_LABELS, write_csv
 from rag_notes.papers.verification import (
     AGREES,
     DIFFERS,
@@ -26,6 +23,9 @@ from rag_notes.papers.verification import (
     verify_claims,
     verify_orders,
 )
+from rag_notes.report.page import render, sound, style
+from rag_notes.report.tables import METRIC_LABELS, write_csv
+from rag_notes.running.records import RecordError, Run, load_runs, write_atomically
 
 MARKERS = ("<!-- verification -->", "<!-- /verification -->")
 """What the summary stands between in a README."""

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from rag_notes.metrics.stats import holm, mean_interval, paired_difference
-from rag_notes.running.records import Run, Sample
-from rag_notes.report.compare import Pair, match
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import (
     Cell,
@@ -20,6 +18,8 @@ from rag_notes.papers.systems import (
     system_of,
     unmeasured,
 )
+from rag_notes.report.compare import Pair, match
+from rag_notes.running.records import Run, Sample
 
 AGREES, WITHIN, DIFFERS, NOT_RUN = "agrees", "within interval", "differs", "not run"
 VERDICTS = (AGREES, WITHIN, DIFFERS, NOT_RUN)

@@ -1,12 +1,13 @@
 """Tables, figures, traces, comparisons and reports, all of them made from runs alone."""
 
+from rag_notes.papers.forest import forest_figure
+from rag_notes.papers.inconsistencies import inconsistencies
+from rag_notes.papers.numbers import beside_paper, corpus_sizes, paper_cells, paper_claims, paper_results, paper_table
+from rag_notes.papers.page import verify, write_verification
+from rag_notes.papers.verification import verify_claims, verify_orders
 from rag_notes.report.compare import Comparison, compare_runs
 from rag_notes.report.compare_page import write_comparison
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure, main_figure, save_figure
-from rag_notes.papers.forest import forest_figure
-from rag_notes.papers.inconsistencies import inconsistencies
-from rag_notes.running.correctness import OUTCOMES, outcome
-from rag_notes.papers.numbers import beside_paper, corpus_sizes, paper_cells, paper_claims, paper_results, paper_table
 from rag_notes.report.site import write_report
 from rag_notes.report.tables import (
     ANSWER_METRICS,
@@ -18,8 +19,7 @@ from rag_notes.report.tables import (
     write_csv,
 )
 from rag_notes.report.trace import Trace, render_trace, show_trace
-from rag_notes.papers.verification import verify_claims, verify_orders
-from rag_notes.papers.page import verify, write_verification
+from rag_notes.running.correctness import OUTCOMES, outcome
 
 __all__ = [
     "ANSWER_METRICS",

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import pandas as pd
 
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
-from rag_notes.running.records import RecordError, Run, Sample
-from rag_notes.running.correctness import outcome
 from rag_notes.report.tables import ANSWER_METRICS, RETRIEVAL_METRICS
+from rag_notes.running.correctness import outcome
+from rag_notes.running.records import RecordError, Run, Sample
 
 COSTS = ("searches", "distinct_passages", "calls", "prompt_tokens", "completion_tokens")
 """The counts that are compared beside the metrics; less is better."""

@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from rag_notes.running.records import Key, write_atomically
 from rag_notes.report.compare import CHANGES, Comparison, Matched, Pair
-from rag_notes.running.correctness import meanings, outcome
 from rag_notes.report.page import places, render, scores, style, title_of
 from rag_notes.report.site import trace_links
 from rag_notes.report.tables import METRIC_LABELS, write_csv
+from rag_notes.running.correctness import meanings, outcome
+from rag_notes.running.records import Key, write_atomically
 
 LISTED = 20
 """Differing questions that the text names."""

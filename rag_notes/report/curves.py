@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from rag_notes.running.records import Run
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
+from rag_notes.running.records import Run
 
 _COUNT_LABELS = {
     "searches": "Searches a question",

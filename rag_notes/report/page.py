@@ -9,10 +9,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from rag_notes.running.records import Run, Sample
-from rag_notes.running.correctness import FLAGS, OUTCOMES, flags, outcome
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS
 from rag_notes.report.trace import TRACE_CSS, render_answer, render_steps
+from rag_notes.running.correctness import FLAGS, OUTCOMES, flags, outcome
+from rag_notes.running.records import Run, Sample
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.retrieval.base import Retriever
-from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages
 from rag_notes.types import Question
 
 

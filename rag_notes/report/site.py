@@ -19,11 +19,11 @@ from urllib.parse import quote
 import pandas as pd
 
 from rag_notes.llm.store import canonical_json
-from rag_notes.running.records import Key, RecordError, Run, Sample, sample_key, write_atomically
 from rag_notes.report.figures import main_figure, save_figure
-from rag_notes.running.correctness import meanings, outcome
 from rag_notes.report.page import TEMPLATES, places, render, sound, style, title_of
 from rag_notes.report.tables import METRIC_LABELS, diagnostics, results, results_table
+from rag_notes.running.correctness import meanings, outcome
+from rag_notes.running.records import Key, RecordError, Run, Sample, sample_key, write_atomically
 
 _OURS = ("runs", "style.css", "script.js", "index.html", "report.json")  # in this order: the last one says it is whole
 _NOT_SEARCHED = ("event", "key", "prompt", "finish_reason")  # prompts repeat the passages and notes

@@ -8,10 +8,10 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from rag_notes.running.records import Run
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
-from rag_notes.running.correctness import outcome
 from rag_notes.report.trace import Trace
+from rag_notes.running.correctness import outcome
+from rag_notes.running.records import Run
 
 _MARKS = {  # of each outcome: colour and marker, told apart without the colour
     "right": (PALETTE[0], "o"),

@@ -11,14 +11,14 @@ import pandas as pd
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from sklearn.metrics import confusion_matrix, f1_score
 
-from rag_notes.metrics.answer import tokens
-from rag_notes.metrics.stats import wilson
 from rag_notes.methods.parse import parse_choice, parse_copied
 from rag_notes.methods.rag import Event
-from rag_notes.running.records import Run, Sample
-from rag_notes.report.figures import STYLE, NotebookFigure
-from rag_notes.papers.numbers import paper_cells
+from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.retrieval import answer_in_passages
+from rag_notes.metrics.stats import wilson
+from rag_notes.papers.numbers import paper_cells
+from rag_notes.report.figures import STYLE, NotebookFigure
+from rag_notes.running.records import Run, Sample
 from rag_notes.types import Dataset, Question
 
 _RATES = {  # of the four cells of the confusion matrix (tn, fp, fn, tp): what is counted, of how many

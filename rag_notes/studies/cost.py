@@ -10,9 +10,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogFormatter
 
 from rag_notes.llm.client import Price
-from rag_notes.running.records import Run, Sample
 from rag_notes.report.curves import axis_label, count_label, scale
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
+from rag_notes.running.records import Run, Sample
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 2.6, 2.5  # inches
 _LEGEND_COLUMNS = 6

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from rag_notes.config import Config
-from rag_notes.running.annotate import follow_up
-from rag_notes.metrics.answer import normalize_answer
 from rag_notes.methods.parse import parse_copied, parse_lines
 from rag_notes.methods.rag import Rag
+from rag_notes.metrics.answer import normalize_answer
+from rag_notes.running.annotate import follow_up
 from rag_notes.running.records import Run, Sample
 from rag_notes.types import Passage, Question
 

@@ -10,12 +10,12 @@ import pandas as pd
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from rag_notes.studies.evidence import reference_of, reference_texts
 from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.stats import mean_interval
-from rag_notes.running.records import Run, Sample
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import ANSWER_METRICS
+from rag_notes.running.records import Run, Sample
+from rag_notes.studies.evidence import reference_of, reference_texts
 from rag_notes.types import Dataset, Language
 
 QUANTITIES: Mapping[str, str] = {

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from rag_notes.config import Config, load_study
-from rag_notes.running.records import Run
 from rag_notes.report.curves import with_settings
 from rag_notes.report.tables import diagnostics
-from rag_notes.studies.noise import run_noise
+from rag_notes.running.records import Run
 from rag_notes.running.run import run_study
+from rag_notes.studies.noise import run_noise
 
 _LIMITS = {  # what ends a method's loop, in the order in which its paper names a setting
     "deepnote": ("max_step", "max_failure"),

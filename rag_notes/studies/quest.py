@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 
 from rag_notes.config import Config
-from rag_notes.running.annotate import follow_up
 from rag_notes.llm.store import canonical_json
-from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scores
-from rag_notes.metrics.stats import mean_interval
 from rag_notes.methods.parse import parse_lines
 from rag_notes.methods.rag import Rag
+from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scores
+from rag_notes.metrics.stats import mean_interval
+from rag_notes.running.annotate import follow_up
 from rag_notes.running.records import Run, Sample
 from rag_notes.types import Question
 

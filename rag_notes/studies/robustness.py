@@ -12,10 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from rag_notes.metrics.stats import paired_difference
-from rag_notes.running.records import Run
-from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.papers.numbers import paper_cells
+from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, results
+from rag_notes.running.records import Run
 from rag_notes.types import Dataset
 
 _LINES = ("-", "--", "-.", ":")

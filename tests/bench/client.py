@@ -16,12 +16,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rag_notes.running.evaluate import evaluate
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.deepnote import deepnote
-from rag_notes.running.records import Run
 from rag_notes.retrieval.bm25 import BM25, bm25
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Run
 from rag_notes.types import Passage, Question
 from tests.loopback import Loopback
 
