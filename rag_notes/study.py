@@ -24,6 +24,7 @@ from rag_notes.config import (
     build_llm,
     build_methods,
     build_retriever,
+    build_templates,
     choices,
     load_config,
 )
@@ -33,7 +34,6 @@ from rag_notes.records import Run, write_atomically
 from rag_notes.report.calls import count_calls
 from rag_notes.retrieval.base import Retriever
 from rag_notes.sharing import made_elsewhere
-from rag_notes.templates import Templates
 from rag_notes.types import Dataset
 
 # A kernel that can encrypt what it sends over TCP does so; it would warn each time that it does not.
@@ -79,7 +79,7 @@ async def run_methods(
     progress: bool = True,
 ) -> Run:
     """Evaluate these methods on one data set, in the folder that belongs to just this run; see `run_study`."""
-    templates = Templates(None if config.prompts is None else PROJECT / config.prompts)
+    templates = build_templates(config)
     info = describe(methods, dataset.questions, retriever, llm, templates, dataset=dataset.name, repeat=config.repeat)
     folder = PROJECT / config.runs / f"{dataset.name}-{_slug(llm.model)}-{fingerprint(info)[:10]}"
     return await evaluate(
@@ -104,7 +104,11 @@ async def count_study_calls(config: Config) -> dict[str, pd.DataFrame]:
     async with build_llm(config) as llm:
         return {
             dataset.name: await count_calls(
-                build_methods(config), dataset.questions, build_retriever(config, dataset.corpus), llm
+                build_methods(config),
+                dataset.questions,
+                build_retriever(config, dataset.corpus),
+                llm,
+                build_templates(config),
             )
             for dataset in build_datasets(config)
         }

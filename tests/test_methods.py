@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from rag_notes import methods
+from rag_notes.config import build_methods, load_config
 from rag_notes.evaluate import evaluate
-from rag_notes.methods import (
-    adaptive_note,
-    chain_of_note,
-    chain_of_thought,
-    deepnote,
-    no_retrieval,
-    vanilla,
-)
+from rag_notes.methods.adaptive_note import adaptive_note
+from rag_notes.methods.chain_of_note import chain_of_note
+from rag_notes.methods.chain_of_thought import chain_of_thought
+from rag_notes.methods.deepnote import deepnote
+from rag_notes.methods.no_retrieval import no_retrieval
+from rag_notes.methods.vanilla import vanilla
 from rag_notes.rag import Rag
 from rag_notes.records import count_events
 from rag_notes.types import QAPair, Question, Task
@@ -30,7 +28,7 @@ NEVER_NONSENSE = {
     *("note_judge", "chain_of_note", "chain_of_thought", "self_refine_revise", "grade_passage", "complexity", "react"),
     *("self_rag_supported", "self_rag_useful", "amber_chunk_filter", "amber_sentence_filter", "amber_sufficient"),
 }
-EVERY_METHOD: list[Callable[..., Awaitable[str]]] = [getattr(methods, name) for name in methods.__all__]
+EVERY_METHOD = build_methods(load_config())
 
 
 def notes_script(verdicts: Sequence[str]) -> Answer:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from rag_notes.methods import adaptive_rag, rat, react
+from rag_notes.methods.adaptive_rag import adaptive_rag
+from rag_notes.methods.rat import rat
+from rag_notes.methods.react import react
 from rag_notes.records import count_events
 from rag_notes.types import Question
 from tests.scripted import Played, Q, by_stage, play, shown

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from rag_notes.methods import amber, deepnote
+from rag_notes.methods.amber import amber
+from rag_notes.methods.deepnote import deepnote
 from rag_notes.records import count_events
 from rag_notes.types import Question
 from tests.scripted import Ask, Q, by_stage, play, shown, together

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from rag_notes.methods import recomp, retrieve_read, self_rag, self_refine, self_rerank
-from rag_notes.methods.recomp import extract
+from rag_notes.methods.recomp import extract, recomp
+from rag_notes.methods.retrieve_read import retrieve_read
+from rag_notes.methods.self_rag import self_rag
+from rag_notes.methods.self_refine import self_refine
+from rag_notes.methods.self_rerank import self_rerank
 from rag_notes.records import count_events
 from rag_notes.types import Passage, Question
 from tests.scripted import Answer, Ask, Q, by_stage, play, shown, together

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rag_notes.methods import flare, ircot
+from rag_notes.methods.flare import flare
+from rag_notes.methods.ircot import ircot
 from rag_notes.records import count_events
 from rag_notes.types import Question
 from tests.scripted import Q, by_stage, play, shown

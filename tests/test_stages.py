@@ -11,7 +11,8 @@ from rag_notes.config import ConfigError, build_llm, load_config
 from rag_notes.evaluate import evaluate
 from rag_notes.llm.client import LLM, FatalLLMError, Price, SpendingLimitError
 from rag_notes.llm.store import Response, ResponseStore, request_key
-from rag_notes.methods import flare, self_rerank
+from rag_notes.methods.flare import flare
+from rag_notes.methods.self_rerank import self_rerank
 from rag_notes.records import RecordError, Run, load_run
 from rag_notes.types import Question
 from tests.loopback import Loopback, body_hash

@@ -11,7 +11,7 @@ import pytest
 
 from rag_notes.evaluate import describe_method
 from rag_notes.llm.store import canonical_json
-from rag_notes.methods import deepnote
+from rag_notes.methods.deepnote import deepnote
 from rag_notes.records import Run, write_samples
 from rag_notes.report.forest import forest_figure
 from rag_notes.report.paper import paper_claims
