@@ -47,23 +47,23 @@ def _pattern(path: Path) -> re.Pattern[str]:
     )
 
 
-PATTERNS = {
-    (path.stem, path.parent.name): _pattern(path)
-    for path in sorted(PROMPTS.glob("*/*.txt"))
+PATTERNS = [
+    (path.stem, path.parent.name, _pattern(path))
+    for path in sorted(PROMPTS.glob("*/*/*.txt"))
     if not path.stem.startswith("form_")
-}
+]
 
 
 def recognise(prompt: str, repeat: int = 0) -> Ask:
-    """The one template that `prompt` is made of, with the fields; ValueError where two templates could have made it."""
-    found = [
-        Ask(*name, match.groupdict(), prompt, repeat)
-        for name, pattern in PATTERNS.items()
+    """The one template of any set that `prompt` is made of, with its fields; ValueError where it could be of two."""
+    found = {
+        (stage, language): Ask(stage, language, match.groupdict(), prompt, repeat)
+        for stage, language, pattern in PATTERNS
         if (match := pattern.fullmatch(prompt))
-    ]
+    }
     if len(found) > 1:
-        raise ValueError(f"this prompt could be any of {[ask.stage for ask in found]}: {prompt}")
-    return found[0] if found else Ask("", "", {}, prompt, repeat)
+        raise ValueError(f"this prompt could be any of {[ask.stage for ask in found.values()]}: {prompt}")
+    return next(iter(found.values()), Ask("", "", {}, prompt, repeat))
 
 
 def by_stage(**answers: str | Sequence[str]) -> Callable[[Ask], str]:
@@ -200,12 +200,13 @@ def play(
     found: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]] = lambda _: ["a", "b", "c", "d", "e", "f"],
     *,
     question: Question = Q,
+    prompts: str = "papers",
     **settings: Any,
 ) -> Played:
-    """Run one method on one question by a script."""
+    """Run one method on one question by a script, with a set of prompts."""
     log: list[str] = []
     llm, retriever = ScriptedLLM(answer, log), ScriptedRetriever(found, log)
-    rag = Rag(question, method=method.__name__, llm=llm, searcher=Searcher(retriever), templates=Templates())
+    rag = Rag(question, method=method.__name__, llm=llm, searcher=Searcher(retriever), templates=Templates(prompts))
     text = asyncio.run(_call(method, rag, question, settings))
     return Played(text, log, llm, retriever.searches, retriever.batches, rag.trace)
 

@@ -82,11 +82,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class MethodInfo:
-    """A method of a run: its function, its settings (defaults included), and a hash of the code that it is made of."""
+    """A method of a run: its function, its settings (defaults included), a hash of its code, and what it is called."""
 
     function: str
     settings: dict[str, Any]
     code: str
+    label: str = ""
 
     @property
     def family(self) -> str:

@@ -6,41 +6,24 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from rag_notes.config import Config, build_datasets, build_llm, build_methods, build_retriever, load_config
+from rag_notes.config import (
+    Config,
+    build_datasets,
+    build_llm,
+    build_methods,
+    build_retriever,
+    build_templates,
+    load_config,
+)
 from rag_notes.llm.client import LLM
-from rag_notes.prompts.templates import Templates
+from rag_notes.methods.about import about_of, settings_of
 from rag_notes.report.markdown import markdown
 from rag_notes.retrieval.base import Retriever
 from rag_notes.running.describe import Method, describe_method
 from rag_notes.running.records import Condition
 from rag_notes.running.replay import Replayed, replay
-from rag_notes.running.run import build_templates, with_noise
+from rag_notes.running.run import with_noise
 from rag_notes.types import Dataset
-
-Settings = Mapping[str, Any]
-
-AT_MOST: Mapping[str, Callable[[Settings], int]] = {
-    "no_retrieval": lambda _: 1,
-    "vanilla": lambda _: 1,
-    "retrieve_read": lambda _: 1,
-    "chain_of_thought": lambda _: 1,
-    "chain_of_note": lambda _: 1,
-    "self_refine": lambda s: 1 + 2 * s["rounds"],
-    "self_rerank": lambda s: s["top_k"] + 1,
-    "recomp": lambda s: 1 + (s["compressor"] == "abstractive"),
-    "react": lambda s: s["max_searches"] + 2,
-    "self_rag": lambda s: s["max_tries"] * (s["top_k"] + 4) - 1,
-    "flare": lambda s: s["max_sentences"] * (3 if s["queries"] == "asked" else 2) + 1,
-    "adaptive_rag": lambda s: (s["classifier"] == "prompted") + s["max_steps"] + 1,
-    "rat": lambda s: s["max_steps"] + 2,
-    "ircot": lambda s: s["max_steps"] + 1,
-    "adaptive_note": lambda s: 2 + (3 if s["reviewer"] else 2) * s["collector_iterations"],
-    "deepnote": lambda s: 2 + 3 * s["max_step"],
-    "amber": lambda s: (
-        s["max_iterations"] * (s["top_k"] * (s["chunk_filter"] + s["sentence_filter"]) + 3 * s["agents"] + 4) - 1
-    ),
-}
-"""Calls a question at most, by a method's function and its settings. A method that is not here has no known bound."""
 
 FURTHER: Mapping[str, tuple[str, Callable[[Config], int]]] = {
     # Half-way to the fair number of passages, that number and two beyond, of each data set on all of them.
@@ -156,8 +139,8 @@ def _expected(played: Sequence[Replayed], like: Sequence[Replayed], bound: float
 
 
 def _bound(method: Method) -> float:
-    described = describe_method(method)
-    return AT_MOST.get(described.family, lambda _: math.nan)(described.settings)
+    calls = about_of(method).calls
+    return math.nan if calls is None else calls(settings_of(method))
 
 
 async def _recorded(method: Method, noise_percent: int | None) -> list[Replayed]:
@@ -166,7 +149,7 @@ async def _recorded(method: Method, noise_percent: int | None) -> list[Replayed]
     (mini,) = build_datasets(default)
     dataset, retriever = _noisy(mini, build_retriever(default, mini.corpus), noise_percent)
     async with build_llm(default) as llm:
-        played = [each async for each in replay(method, dataset.questions, retriever, llm, Templates())]
+        played = [each async for each in replay(method, dataset.questions, retriever, llm, build_templates(default))]
     return [each for each in played if each.complete]
 
 
