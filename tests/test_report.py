@@ -11,48 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from rag_notes.report import (
-    RETRIEVAL_METRICS,
-    beside_paper,
-    diagnostics,
-    main_figure,
-    results,
-    results_table,
-    save_figure,
-    write_csv,
-)
-from rag_notes.running.records import COUNTS, Run, Sample
-
-Scores = Mapping[str, Sequence[float | None]]  # a value a question by metric; None: the question failed
-
-
-def make_sample(method: str, question_id: str, metrics: dict[str, float], **fields: Any) -> Sample:
-    sample = {
-        "method": method,
-        "question_id": question_id,
-        "question": f"Question {question_id}?",
-        "gold": ["gold"],
-        "type": "",
-        "answer": "an answer",
-        "error": None,
-        "metrics": metrics,
-        "counts": dict.fromkeys(COUNTS, 0),
-        "trace": [],
-    }
-    return sample | fields
-
-
-def make_run(dataset: str, methods: Mapping[str, Scores], **info: Any) -> Run:
-    samples = []
-    for method, scores in methods.items():
-        for i, values in enumerate(zip(*scores.values(), strict=True)):
-            if None in values:
-                samples.append(make_sample(method, f"q{i}", {}, error="LLMError: no answer", answer=""))
-            else:
-                metrics = {metric: value for metric, value in zip(scores, values, strict=True) if value is not None}
-                samples.append(make_sample(method, f"q{i}", metrics))
-    settings: dict[str, Any] = {"methods": {method: {} for method in methods}}
-    return Run({"dataset": {"name": dataset}, "settings": settings} | info, samples)
+from rag_notes.events import Counts
+from rag_notes.papers.numbers import beside_paper
+from rag_notes.report.figures import main_figure, save_figure
+from rag_notes.report.tables import RETRIEVAL_METRICS, diagnostics, results, results_table, write_csv
+from rag_notes.running.records import Condition, Run, SampleError
+from tests.made import Scores, make_info, make_run, make_sample, row_of
 
 
 @pytest.fixture
@@ -65,13 +29,6 @@ def toy() -> Run:
             "deepnote": {"em": [1, 1, 1, 0, None], "f1": [1, 1, 1, 0.2, None], "all_gold_first": [1, 1, 0, 1, None]},
         },
     )
-
-
-def row_of(table: pd.DataFrame, /, **where: str) -> dict[Any, Any]:
-    for column, value in where.items():
-        table = table[table[column] == value]
-    (row,) = table.to_dict("records")
-    return row
 
 
 def shown_cell(table: pd.DataFrame, method: str, column: tuple[str, str]) -> Any:
@@ -153,7 +110,7 @@ def test_results_without_a_baseline_or_with_a_wrong_one(toy: Run) -> None:
     assert table["p"].isna().all() and not table["significant"].any()
     with pytest.raises(ValueError, match="baseline 'bm25' is not in the run of 'toy'"):
         results([toy], baseline="bm25")
-    with pytest.raises(ValueError, match="two runs of data set 'toy'"):
+    with pytest.raises(ValueError, match="two runs of 'toy'"):
         results([toy, toy])
 
 
@@ -171,22 +128,45 @@ def test_results_table() -> None:
         assert said in page
 
 
+def test_a_difference_whose_interval_and_test_disagree_is_marked() -> None:
+    ones: Scores = {"em": [1.0] * 4 + [0.0] * 44}
+    table = results([make_run("toy", {"vanilla": {"em": [0.0] * 48}, "deepnote": ones, "amber": {"em": [0.0] * 48}})])
+    row = row_of(table, method="deepnote")
+    assert row["difference_low"] > 0 and row["p"] == 2 / 2**4  # four questions differ, all in one direction
+    assert shown_cell(table, "deepnote", ("toy", "EM")).endswith("]†")
+    assert shown_cell(table, "amber", ("toy", "EM")).endswith("]")
+    assert "the test decides" in results_table(table).to_html()
+    assert "†" not in results_table(table[table["method"] != "deepnote"]).to_html()
+
+
+def test_the_papers_own_accuracy_stands_behind_ours_and_is_not_averaged() -> None:
+    table = results([make_run("toy", {"vanilla": {"acc_raw": [0, 0], "em": [1, 0], "acc": [1, 1]}})])
+    assert list(table["metric"]) == ["em", "acc", "acc_raw", "avg"]
+    assert row_of(table, metric="avg")["mean"] == 0.75
+    assert len(main_figure(table).axes) == 2
+
+
+def test_a_condition_makes_another_data_set_of_a_table() -> None:
+    runs = [make_run("toy", {"vanilla": {"em": [1]}}, condition=Condition(percent)) for percent in (None, 0, 40)]
+    assert list(results(runs)["dataset"]) == ["toy", "toy-noise0", "toy-noise40"]
+    with pytest.raises(ValueError, match="two runs of 'toy-noise40'"):
+        results([*runs, runs[2]])
+
+
 def test_diagnostics_by_hand() -> None:
-    counts = dict.fromkeys(COUNTS, 0)
+    miss = SampleError("RecordingMissError", "no recorded response")
     samples = [
-        make_sample("m", "a", {"em": 1.0, "cost": 0.25}, counts=counts | {"searches": 1, "calls": 2, "unreadable": 1}),
-        make_sample("m", "b", {"em": 0.0, "cost": 0.5}, counts=counts | {"searches": 4, "calls": 4}, answer=" "),
-        make_sample("m", "c", {}, counts=counts | {"searches": 9, "unreadable": 2}, answer="", error="LLMError"),
+        make_sample("m", "a", {"em": 1.0, "cost": 0.25}, counts=Counts(searches=1, calls=2, parse_failures=1)),
+        make_sample("m", "b", {"em": 0.0, "cost": 0.5}, counts=Counts(searches=4, calls=4), answer=" "),
+        make_sample("m", "c", {}, counts=Counts(searches=9, parse_failures=2), answer="", error=miss),
+        make_sample("m", "d", {}, answer="", error="refused"),
         make_sample("free", "a", {"em": 1.0}),
     ]
-    info = {
-        "dataset": {"name": "toy"},
-        "settings": {"methods": {"m": {}, "free": {}}},
-        "seconds": {"m": {"a": 1, "b": 2}},
-    }
+    info = make_info("toy", ["m", "free"], seconds={"m": {"a": 1, "b": 2}})
     table = diagnostics([Run(info, samples)])
     row = row_of(table, method="m")
-    assert (row["questions"], row["errors"], row["empty"], row["unreadable"]) == (3, 1, 1, 3)
+    assert (row["questions"], row["errors"], row["not_recorded"]) == (4, 2, 1)
+    assert (row["empty"], row["parse_failures"]) == (1, 3)
     assert (row["searches"], row["calls"], row["cost"], row["seconds"]) == (2.5, 3.0, 0.75, 1.5)
     free = row_of(table, method="free")
     assert math.isnan(free["cost"]) and math.isnan(free["seconds"])
@@ -271,12 +251,12 @@ def test_figure_shows_the_numbers() -> None:
     table.loc[table["method"] == "deepnote", "significant"] = True
     figure = main_figure(table, paper=beside_paper(table, "GPT-4o-mini"))
     em = figure.axes[0]
-    assert [label.get_text() for label in em.get_yticklabels()] == ["vanilla", "deepnote"]
+    assert [label.get_text() for label in em.get_yticklabels()] == ["deepnote", "vanilla"]  # the best on top
     assert em.get_xlabel() == "EM (%)\nn = 20" and em.get_title("left") == "hotpotqa"
     drawn = {line.get_marker(): x_of(line) for line in em.lines if line.get_markerfacecolor() != "none"}
     assert drawn["s"] == [5.0] and drawn["^"] == [10.0]  # 1 and 2 of 20; the baseline, and a better one
     hollow = [x_of(line) for line in em.lines if line.get_markerfacecolor() == "none"]
-    assert hollow == [[40.0], [50.2]]
+    assert sorted(hollow) == [[40.0], [50.2]]
     vertical = [line for line in em.lines if len(set(x_of(line))) < len(x_of(line)) == 2]
     assert [x_of(line)[0] for line in vertical] == [5.0]
     (legend,) = figure.legends
@@ -293,6 +273,23 @@ def test_figure_has_a_shape_for_every_model_of_the_papers() -> None:
     (legend,) = main_figure(table, paper=beside_paper(table)).legends
     shapes = [line.get_marker() for line in legend.get_lines() if line.get_markerfacecolor() == "none"]
     assert len(shapes) == len(set(shapes)) == 12  # four models in DeepNote, three in Adaptive-Note and Amber, two
+
+
+def test_figure_orders_methods_by_result_within_their_family() -> None:
+    table = many(["vanilla", "no_retrieval", "deepnote", "amber"], {"toy": ["em"]})
+    families = {"vanilla": "plain", "deepnote": "notes", "amber": "notes", "no_retrieval": "plain"}
+    for given, order in (
+        (None, ["amber", "deepnote", "no retrieval", "vanilla"]),
+        (families, ["no retrieval", "vanilla", "amber", "deepnote"]),
+    ):
+        labels = main_figure(table, families=given).axes[0].get_yticklabels()
+        assert [label.get_text() for label in labels] == order
+
+
+def test_figure_is_as_wide_as_a_column_or_page_of_a_paper() -> None:
+    table = many(["vanilla", "deepnote"], {"hotpotqa": ["em", "f1", "acc"]})
+    assert main_figure(table).get_figwidth() == 3.4
+    assert main_figure(table, paper=beside_paper(table)).get_figwidth() == 7.0
 
 
 def test_figure_without_its_metrics() -> None:

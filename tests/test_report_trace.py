@@ -1,45 +1,35 @@
+from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 
-from rag_notes.report import Trace, render_trace, show_trace
-from rag_notes.report.trace import compare_notes
+from rag_notes.events import Ask, Decision, Note, ParseFailure, Stop
+from rag_notes.report.trace import Trace, compare_notes, render_trace, show_trace
 from rag_notes.running.records import Run, Sample
-from tests.test_report import make_sample
+from tests.made import ask, make_info, make_sample, search
 
 EVIL = '<script>alert("x")</script>'
-
-
-def ask(stage: str, response: str, finish_reason: str = "stop") -> dict[str, Any]:
-    event = {"event": "ask", "stage": stage, "prompt": f"prompt of {stage} {EVIL}", "response": response}
-    return event | {"finish_reason": finish_reason, "prompt_tokens": 7, "completion_tokens": 3, "key": "k"}
-
-
-def search(query: str, title: str, text: str) -> dict[str, Any]:
-    hit = {"id": f"id of {title}", "title": title, "text": text, "score": 1.5}
-    return {"event": "search", "query": query, "top_k": 1, "hits": [hit]}
 
 
 @pytest.fixture
 def sample() -> Sample:
     trace = [
-        search(f"who? {EVIL}", f"Title {EVIL}", f"Passage {EVIL}"),
-        ask("note_init", "Ana made it. The year is open."),
-        {"event": "note", "text": "Ana made it. The year is open.", "kept": True},
-        ask("note_query", "When?"),
-        search("When?", "Second", "In 1994."),
-        ask("note_update", "Ana made it. It was 1994."),
-        ask("note_judge", f"perhaps {EVIL}"),
-        {"event": "unreadable", "stage": "note_judge"},
-        {"event": "note", "text": "Ana made it. It was 1994.", "kept": False},
-        ask("note_query", "Where?"),
-        search("Where?", "", "In Rome."),
-        ask("note_update", f"Ana made it. The year is open. Rome. {EVIL}", "length"),
-        ask("note_judge", '{"status": "True"}'),
-        {"event": "note", "text": f"Ana made it. The year is open. Rome. {EVIL}", "kept": True},
-        {"event": "stop", "reason": "max_step"},
-        ask("answer_short", f"Rome {EVIL}"),
+        search(f"who? {EVIL}", f"Title {EVIL}", f"Passage {EVIL}", "id of " + f"Title {EVIL}"),
+        ask("note_init", "Ana made it. The year is open.", f"prompt of note_init {EVIL}"),
+        Note("Ana made it. The year is open.", kept=True),
+        ask("note_query", "When?", f"prompt of note_query {EVIL}"),
+        search("When?", "Second", "In 1994.", "id of " + "Second"),
+        ask("note_update", "Ana made it. It was 1994.", f"prompt of note_update {EVIL}"),
+        ask("note_judge", f"perhaps {EVIL}", f"prompt of note_judge {EVIL}"),
+        ParseFailure("note_judge"),
+        Note("Ana made it. It was 1994.", kept=False),
+        ask("note_query", "Where?", f"prompt of note_query {EVIL}"),
+        search("Where?", "", "In Rome.", "id of " + ""),
+        ask("note_update", f"Ana made it. The year is open. Rome. {EVIL}", f"prompt of note_update {EVIL}", "length"),
+        ask("note_judge", '{"status": "True"}', f"prompt of note_judge {EVIL}"),
+        Note(f"Ana made it. The year is open. Rome. {EVIL}", kept=True),
+        Stop("max_step"),
+        ask("answer_short", f"Rome {EVIL}", f"prompt of answer_short {EVIL}"),
     ]
     return make_sample(
         "deepnote",
@@ -103,17 +93,20 @@ def test_trace_as_text(sample: Sample) -> None:
 
 
 def test_trace_of_a_failed_question() -> None:
-    call = {"event": "ask", "stage": "direct_short", "prompt": "p"}
-    failed = make_sample("no_retrieval", "q1", {}, answer="", error="stage direct_short: <timeout>", trace=[call])
+    trace = [Ask("direct_short", "p")]
+    failed = make_sample("no_retrieval", "q1", {}, answer="", error="stage direct_short: <timeout>", trace=trace)
     page = render_trace(failed)
     assert "✗ stage direct_short: &lt;timeout&gt;" in page and "no response" in page and "<h4>Steps</h4>" in page
     assert "error     stage direct_short: <timeout>" in repr(Trace(failed))
-    with pytest.raises(ValueError, match="unknown event 'jump'"):
-        render_trace(failed | {"trace": [{"event": "jump"}]})
+    decided = replace(failed, trace=[Decision("the <b>next</b> step", f"none {EVIL}")])
+    assert "Decided the &lt;b&gt;next&lt;/b&gt; step" in render_trace(decided) and "<script>" not in render_trace(
+        decided
+    )
+    assert "decided the <b>next</b> step: none <script>" in repr(Trace(decided))
 
 
 def test_show_trace(sample: Sample) -> None:
-    run = Run({"dataset": {"name": "toy"}, "settings": {"methods": {"deepnote": {}}}}, [sample])
+    run = Run(make_info("toy", ["deepnote"]), [sample])
     assert show_trace(run, "deepnote", "q1").sample is sample
     assert show_trace(sample).sample is sample
     with pytest.raises(KeyError, match="no sample of 'deepnote' on 'q9'"):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from rag_notes.config import CONF, choices
-from rag_notes.running.evaluate import describe_method
+from rag_notes.running.describe import describe_method
 from rag_notes.running.records import Run
 
 WITHOUT: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from rag_notes.report.cells import method_label
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.running.records import Run
@@ -29,10 +30,10 @@ def with_settings(table: pd.DataFrame, runs: Sequence[Run], settings: Sequence[s
     Adds `family`, the name of the method's function, and a column for each of `settings`, empty where the method has
     none of that name.
     """
-    methods = {(run.dataset, name): method for run in runs for name, method in run.info["settings"]["methods"].items()}
+    methods = {(run.label, name): method for run in runs for name, method in run.info.methods.items()}
     described = [methods[row["dataset"], row["method"]] for row in table.to_dict("records")]
-    added = {name: [method["settings"].get(name) for method in described] for name in settings}
-    return table.assign(family=[method["function"].rpartition(".")[2] for method in described], **added)
+    added = {name: [method.settings.get(name) for method in described] for name in settings}
+    return table.assign(family=[method.family for method in described], **added)
 
 
 def curve_figure(points: pd.DataFrame, x: str, xlabel: str, *, line: str = "family") -> NotebookFigure:
@@ -97,7 +98,7 @@ def _curves(axes: Axes, by_line: Sequence[tuple[str, pd.DataFrame]], x: str, cat
             points["place"] + shift,
             mean,
             yerr=reach,
-            label=name.replace("_", " "),
+            label=method_label(name),
             color=PALETTE[number % len(PALETTE)],
             marker=MARKERS[number % len(MARKERS)],
             elinewidth=0.7,
