@@ -165,4 +165,8 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     verify.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
     verify.add_argument("--out", metavar="FOLDER", help="where to write it (default: verification/ beside the runs)")
     verify.add_argument("--readme", metavar="FILE", help="write the summary between the markers of this file, too")
+    text = "renew pages in Markdown: put what the commands in their markers print between the markers"
+    pages = add("pages", lambda args: commands.pages(args, main), text)
+    pages.add_argument("files", nargs="+", type=Path, metavar="FILE", help="for example README.md docs/results.md")
+    pages.add_argument("--check", action="store_true", help="change nothing; the exit code is 1 where one would change")
     add("inconsistencies", commands.inconsistencies, "list what in the papers' own tables does not add up")

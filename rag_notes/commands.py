@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -335,6 +335,16 @@ def verify(args: argparse.Namespace) -> int:
         written.append(Path(args.readme))
     print(text, *written, sep="\n")
     return 0
+
+
+def pages(args: argparse.Namespace, main: Callable[[Sequence[str]], int]) -> int:
+    """Renew pages in Markdown, or say which would change."""
+    from rag_notes.pages import renew
+
+    stale = {file: changed for file in args.files if (changed := renew(file, main, check=args.check))}
+    for file, changed in stale.items():
+        print(f"{file}: {'would change' if args.check else 'changed'}: {'; '.join(changed)}")
+    return int(args.check and bool(stale))
 
 
 def inconsistencies(args: argparse.Namespace) -> int:

@@ -216,7 +216,7 @@ class Run:
     def frame(self) -> pd.DataFrame:
         """A row for each sample: data set, model, method, question, gold, answer, error, each metric and count.
 
-        What a sample lacks is NaN; `error` is None without one.
+        What a sample lacks is missing (NaN).
         """
         return pd.DataFrame(
             [
