@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 from rag_notes.metrics import holm, mean_interval, paired_difference, smallest_detectable, wilson
+from rag_notes.metrics.stats import equivalence
 
 
 def wilson_by_formula(successes: int, n: int, confidence: float) -> tuple[float, float]:
@@ -282,3 +283,27 @@ def test_smallest_detectable_refuses_bad_input() -> None:
     for options in ({"power": 1.0}, {"alpha": 0.0}, {"power": 0.04}):
         with pytest.raises(ValueError, match="0 < alpha < power < 1"):
             smallest_detectable([0.0, 1.0], **options)
+
+
+# --- equivalence
+
+
+def test_equivalence_by_hand() -> None:
+    # Mean 0, standard deviation 1, n = 5: at a margin of 2.132 / sqrt(5), the 5 % point of t with 4 degrees of freedom.
+    differences = [1.0, -1.0, 1.0, -1.0, 0.0]
+    assert equivalence(differences, 2.1318 / 5**0.5) == pytest.approx(0.05, abs=1e-4)
+    assert equivalence([-d for d in differences], 0.99) < 0.05 < equivalence(differences, 0.9)
+    assert equivalence([d + 0.2 for d in differences], 0.99) > equivalence(differences, 0.99)
+
+
+def test_equivalence_needs_as_many_questions_as_could_show_a_difference() -> None:
+    assert equivalence([0.0] * 34, 0.05) == pytest.approx(0.95**34)
+    assert equivalence([0.01] + [0.0] * 57, 0.05) == pytest.approx(0.95**58) and 0.95**58 > 0.05
+    assert equivalence([0.0] * 59, 0.05) < 0.05
+    assert equivalence([0.2] * 100, 0.05) == 1.0  # the same everywhere, and too large
+
+
+@pytest.mark.parametrize(("differences", "margin"), [([], 0.05), ([float("nan")], 0.05), ([0.0], 0.0), ([0.0], 1.0)])
+def test_equivalence_refuses(differences: list[float], margin: float) -> None:
+    with pytest.raises(ValueError, match=r"margin|finite"):
+        equivalence(differences, margin)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,29 +10,34 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rag_notes.llm.store import canonical_json
-from rag_notes.methods.deepnote import deepnote
+from rag_notes.events import Counts
+from rag_notes.methods import deepnote
 from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import WITHOUT, NotRunError, find_cells, same_model, settings_of, system_of
-from rag_notes.papers.verification import count_verdicts, order_verdict, value_verdict, verify_claims, verify_orders
-from rag_notes.running.evaluate import describe_method
-from rag_notes.running.records import Run, write_samples
-from tests.test_report import Scores, make_run, row_of
+from rag_notes.papers.verdicts import count_verdicts, order_verdict, value_verdict
+from rag_notes.papers.verification import usable, verify_claims, verify_orders
+from rag_notes.running.describe import describe_method
+from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, write_info, write_samples
+from tests.made import Scores, make_run, row_of
 
 
 def run_of(
     dataset: str, methods: Mapping[str, tuple[str, str, Scores]], *, model: str = "GPT-4o-mini", **info: Any
 ) -> Run:
     """A run whose methods are these, each by its name there: method and setting of a claim, and scores."""
-    made = make_run(dataset, {name: scores for name, (_, _, scores) in methods.items()})
     described = {}
     for name, (method, setting, _) in methods.items():
         system = system_of(method, setting)
-        described[name] = {"function": system.function, "settings": dict(system.settings), "source": "0"}
-    settings = {"methods": described, "llm": {"model": model}, "retriever": {"name": "bm25"}}
-    base = {"dataset": {"name": dataset, "questions": 9}, "settings": settings, "prompts": {}, "status": "finished"}
-    return Run(base | {"git": {"commit": "c0ffee" * 7, "dirty": False}} | info, made.samples)
+        described[name] = MethodInfo(system.function, dict(system.settings), "0")
+    run = make_run(dataset, {name: scores for name, (_, _, scores) in methods.items()})
+    fields = {"methods": described, "llm": {"model": model}, "git": {"commit": "c0ffee" * 7, "dirty": False}}
+    return changed(run, **({"dataset": DatasetInfo(dataset, 9, "0")} | fields | info))
+
+
+def changed(run: Run, **info: Any) -> Run:
+    """The same run with another description."""
+    return replace(run, info=replace(run.info, **info))
 
 
 def claim(**fields: Any) -> dict[str, Any]:
@@ -52,7 +58,7 @@ def verdict(runs: Mapping[str, Run], **fields: Any) -> dict[Any, Any]:
 
 def save(run: Run, folder: Path) -> Path:
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(canonical_json(run.info), encoding="utf-8")
+    write_info(folder, run.info)
     write_samples(folder / "samples.jsonl", run.samples)
     return folder
 
@@ -71,60 +77,63 @@ def test_an_order_that_holds_agrees() -> None:
     row = verdict(two([1] * 8 + [0, 1], [0] * 8 + [0, 1]))
     assert (row["ours"], row["n"], row["failed"]) == (80, 10, 0)
     assert row["p"] == 2 / 2**8 and 0 < row["low"] < 80 < row["high"]
-    assert (row["verdict"], row["open"], row["size"]) == ("agrees", False, "differs")  # 20 +- 5, our interval above it
+    assert (row["verdict"], row["size"]) == ("agrees", "contradicted")  # 20 +- 5, our interval above it
 
 
 def test_an_order_of_few_questions_does_not_agree_although_its_interval_excludes_0() -> None:
     row = verdict(two([1, 1, 1, 0.5], [0, 0, 0, 0]))
     assert row["low"] > 0 and row["p"] == 2 / 2**4
-    assert (row["verdict"], row["open"]) == ("within interval", False)
+    assert row["verdict"] == "same direction, not significant"
 
 
-def test_an_order_of_the_right_sign_that_may_be_0_is_within_the_interval() -> None:
+def test_an_order_of_the_right_sign_that_may_be_0_is_not_significant() -> None:
     row = verdict(two([1, 1, 0, 0, 1], [0, 0, 1, 0, 1]))
     assert row["ours"] == pytest.approx(20) and row["low"] < 0 < row["high"]
-    assert (row["verdict"], row["open"], row["size"]) == ("within interval", False, "agrees")
+    assert (row["verdict"], row["size"]) == ("same direction, not significant", "agrees")
 
 
 @pytest.mark.parametrize(
-    ("method", "other", "ours", "is_open"),
+    ("method", "other", "ours", "expected"),
     [
-        ([0, 0, 1, 1], [0, 0, 1, 1], 0, True),
-        ([0, 1, 0, 0], [1, 0, 1, 0], -25, True),
-        ([0] * 9, [1] * 8 + [0], -800 / 9, False),
+        ([0, 0, 1, 1], [0, 0, 1, 1], 0, "inconclusive"),
+        ([0, 1, 0, 0], [1, 0, 1, 0], -25, "inconclusive"),
+        ([0] * 9, [1] * 8 + [0], -800 / 9, "contradicted"),
     ],
 )
-def test_an_order_that_is_not_ours_differs_and_says_whether_it_is_open(
-    method: list[float], other: list[float], ours: float, is_open: bool
+def test_an_order_that_is_not_ours_is_inconclusive_or_contradicted(
+    method: list[float], other: list[float], ours: float, expected: str
 ) -> None:
     row = verdict(two(method, other))
-    assert (row["verdict"], row["open"], row["ours"]) == ("differs", is_open, pytest.approx(ours))
+    assert (row["verdict"], row["ours"]) == (expected, pytest.approx(ours))
 
 
 def test_a_single_question_confirms_nothing() -> None:
     row = verdict(two([1], [0]))
-    assert (row["verdict"], row["n"]) == ("within interval", 1) and math.isnan(row["low"])
-    assert verdict(two([0], [1]))["open"]
+    assert (row["verdict"], row["n"]) == ("same direction, not significant", 1) and math.isnan(row["low"])
+    assert verdict(two([0], [1]))["verdict"] == "inconclusive"
 
 
 @pytest.mark.parametrize(
     ("theirs", "tolerance", "expected"),
-    [(70.0, 5.0, "agrees"), (80.0, 5.0, "agrees"), (80.1, 5.0, "within interval"), (95.5, 1.0, "differs")],
+    [(70.0, 5.0, "agrees"), (80.0, 5.0, "agrees"), (80.1, 5.0, "within interval"), (95.5, 1.0, "contradicted")],
 )
 def test_a_value_by_hand(theirs: float, tolerance: float, expected: str) -> None:
     # 15 of 20 right: Wilson's interval is (0.75 + 0.0960 -+ 1.96 sqrt(0.009375 + 0.0024)) / 1.1921 = 53.1 to 88.8
     row = verdict(two([1] * 15 + [0] * 5, [0] * 20), kind="value", value=theirs, tolerance=tolerance)
     assert (row["ours"], row["n"], row["verdict"]) == (75, 20, expected)
     assert (row["low"], row["high"]) == pytest.approx((53.13, 88.81), abs=0.01)
-    assert (row["size"], row["open"]) == ("", False) and math.isnan(row["p"])
+    assert row["size"] == "" and math.isnan(row["p"])
 
 
 def test_the_rules_alone() -> None:
     assert value_verdict(59.2, 50, 60, 54.9, 4.3) == "agrees"  # 4.3000000000000043 in binary
-    assert value_verdict(10, 5, 15, 15.1, 5) == "differs"
-    assert order_verdict(1, 0.5, 2, 0.05) == "within interval"  # p has to be below .05
+    assert value_verdict(10, 5, 15, 15.1, 5) == "contradicted"
+    assert order_verdict(1, 0.5, 2, 0.05) == "same direction, not significant"  # p has to be below .05
     assert order_verdict(1, 0.5, 2, 0.049) == "agrees"
-    assert order_verdict(-1, -2, -0.5, 0.01) == order_verdict(0, 0, 0, 1) == "differs"
+    assert order_verdict(-1, -2, -0.5, 0.01) == "contradicted"
+    assert order_verdict(0, 0, 0, 1) == order_verdict(-1, -2, -0.5, 0.2) == "inconclusive"
+    assert order_verdict(0.1, -0.2, 0.3, 0.9, 0.04) == order_verdict(-0.1, -0.3, 0.2, 0.9, 0.04) == "equivalent"
+    assert order_verdict(0.1, 0.05, 0.2, 0.01, 0.001) == "agrees"  # a small difference that was found
 
 
 def test_failed_answers_are_left_out_and_counted() -> None:
@@ -139,8 +148,8 @@ def test_the_model_is_named_and_another_one_is_marked() -> None:
     assert (row["our_model"], row["same_model"]) == ("gpt-4o mini", True)
     row = verdict(two([1] * 9, [0] * 9, model="tiny"))
     assert (row["our_model"], row["same_model"], row["model"]) == ("tiny", False, "GPT-4o-mini")
-    staged = two([1], [0])
-    staged["a-run"].info["settings"]["llm"]["stage note_judge"] = {"model": "judge"}
+    stages = {"stages": {"note_judge": {"model": "judge"}}}
+    staged = {"a-run": changed(two([1], [0])["a-run"], llm={"model": "GPT-4o-mini"} | stages)}
     assert not same_model(staged["a-run"], "GPT-4o-mini")
     assert verdict(staged)["our_model"] == "GPT-4o-mini (note_judge: judge)"
 
@@ -168,6 +177,51 @@ def test_average_seconds_and_cost_of_an_answer() -> None:
     )
 
 
+def searched(runs: Mapping[str, Run], corpus: str, selection: str = "all") -> dict[str, Run]:
+    """The same runs with a search in every trace, of a corpus of this kind."""
+    return {
+        name: replace(
+            changed(run, dataset=replace(run.info.dataset, corpus=corpus, selection=selection)),
+            samples=[replace(sample, counts=Counts(searches=1)) for sample in run.samples],
+        )
+        for name, run in runs.items()
+    }
+
+
+def test_a_value_of_another_corpus_is_neither_confirmed_nor_refuted() -> None:
+    runs = two([1] * 9, [0] * 9)
+    for value in (100.0, 10.0):
+        row = verdict(searched(runs, "pooled", "papers"), kind="value", value=value)
+        assert (row["verdict"], row["corpus"], row["selection"]) == ("other corpus", "pooled", "papers")
+    row = verdict(searched(runs, "given"), kind="value", value=100.0)
+    assert (row["verdict"], row["corpus"], row["selection"]) == ("agrees", "given", "all")
+    assert verdict(runs, kind="value", value=100.0)["corpus"] == "none"  # nothing was searched
+    row = verdict(searched(runs, "pooled"))
+    assert (row["verdict"], row["size"], row["corpus"]) == ("agrees", "other corpus", "pooled")
+
+
+def test_claims_about_acc_take_the_papers_own_containment() -> None:
+    both: Scores = {"acc": [1, 1, 1, 1], "acc_raw": [1, 0, 1, 0], "em": [1, 1, 1, 1], "f1": [1, 1, 1, 1]}
+    none: Scores = {name: [0] * 4 for name in both}
+    runs = {"r": run_of("hotpotqa", {"d": ("deepnote", "", both), "v": ("vanilla", "", none)})}
+    for kind in ("order", "value"):
+        assert (verdict(runs, kind=kind)["ours"], verdict(runs, kind=kind)["reason"]) == (50, "")
+    assert verdict(runs, metric="avg")["ours"] == pytest.approx(100 * 2.5 / 3)
+    del runs["r"].samples[0].metrics["acc_raw"]
+    row = verdict(runs)
+    assert (row["ours"], row["reason"]) == (100, "acc is normalised: not every record has acc_raw")
+    assert verdict(runs, metric="em")["reason"] == ""
+
+
+def test_no_difference_can_be_found() -> None:
+    row = verdict(two([1, 0] * 100, [0, 0, *([1, 0] * 99)]))
+    assert (row["ours"], row["verdict"]) == (0.5, "equivalent") and row["p_equivalent"] < 0.05
+    assert 1 < row["detectable"] < 2  # one question of 200 differs: 2.8 standard errors of 0.5 points
+    seconds = {name: {f"q{i}": float(i % 2) for i in range(200)} for name in ("deepnote", "vanilla")}
+    row = verdict({"a-run": changed(two([1] * 200, [0] * 200)["a-run"], seconds=seconds)}, metric="seconds")
+    assert row["verdict"] == "inconclusive" and math.isnan(row["p_equivalent"])  # no margin for what is no score
+
+
 # --- which run a claim means
 
 
@@ -182,7 +236,7 @@ def test_average_seconds_and_cost_of_an_answer() -> None:
         ({"setting": "wings=2"}, "deepnote has no setting wings"),
         ({"setting": "without=doubt"}, "deepnote has no setting that leaves out doubt"),
         ({"setting": "retriever=dense"}, "no run of hotpotqa has deepnote retriever=dense"),
-        ({"setting": "noise=40"}, "no run of hotpotqa-noise40"),
+        ({"setting": "noise=40"}, "no run of hotpotqa with 40 % noise"),
     ],
 )
 def test_what_was_not_run_says_why(fields: dict[str, str], reason: str) -> None:
@@ -233,7 +287,7 @@ def test_every_claim_of_the_papers_means_a_system_or_says_why_not() -> None:
 
 def test_a_setting_newer_than_a_run_was_as_it_is_by_default() -> None:
     runs = {"old": run_of("hotpotqa", {"a": ("adaptive_note", "", {"acc": [1]})})}
-    del runs["old"].info["settings"]["methods"]["a"]["settings"]["reviewer"]
+    del runs["old"].info.methods["a"].settings["reviewer"]
     assert find_cells(runs, "hotpotqa", system_of("adaptive_note", ""))
     with pytest.raises(NotRunError, match="reviewer=False"):
         find_cells(runs, "hotpotqa", system_of("adaptive_note", "without=amr"))
@@ -242,28 +296,31 @@ def test_a_setting_newer_than_a_run_was_as_it_is_by_default() -> None:
 def test_retriever_and_noise_are_those_of_the_run() -> None:
     cells = {"d": ("deepnote", "", {"acc": [1, 1, 0]}), "v": ("vanilla", "", {"acc": [0, 1, 0]})}
     runs = {name: run_of("hotpotqa", cells) for name in ("bm25", "dense", "noise")}
-    runs["dense"].info["settings"]["retriever"] = {"name": "contriever"}
-    runs["noise"].info["dataset"]["name"] = "hotpotqa-noise40"
+    runs["dense"] = changed(runs["dense"], retriever={"name": "contriever"})
+    runs["noise"] = changed(runs["noise"], condition=Condition(noise_percent=40))
     for setting, found in (("retriever=dense", ["dense"]), ("noise=40", ["noise"]), ("", ["bm25", "dense"])):
         assert [cell.folder for cell in find_cells(runs, "hotpotqa", system_of("deepnote", setting))] == found
     # About the retriever, two runs are compared that differ in it, and only then.
     row = verdict(runs, setting="retriever=dense", other="deepnote", other_setting="retriever=bm25")
     assert (row["run"], row["other_run"], row["ours"]) == ("dense", "bm25", 0)
     assert verdict(runs)["fitting"] == 2
-    del runs["bm25"].info["settings"]["methods"]["v"], runs["dense"].info["settings"]["methods"]["d"]
+    del runs["bm25"].info.methods["v"], runs["dense"].info.methods["d"]
     assert verdict(runs)["reason"] == "no two runs with the same model, prompts and retriever have the two systems"
 
 
-@pytest.mark.parametrize("differing", ["llm", "prompts", "retriever"])
-def test_two_runs_are_compared_where_nothing_else_differs(differing: str) -> None:
+@pytest.mark.parametrize(
+    "differing",
+    [{"llm": {"model": "other"}}, {"prompts": {"a": "0"}}, {"retriever": {"name": "other"}}, {"repeat": 1}],
+    ids=str,
+)
+def test_two_runs_are_compared_where_nothing_else_differs(differing: dict[str, Any]) -> None:
     runs = {
         "one": run_of("hotpotqa", {"d": ("deepnote", "", {"acc": [1, 1, 1]})}),
         "two": run_of("hotpotqa", {"v": ("vanilla", "", {"acc": [0, 1]})}),
     }
     row = verdict(runs)
     assert (row["run"], row["other_run"], row["n"], row["ours"]) == ("one", "two", 2, 50)
-    info = runs["two"].info
-    (info if differing == "prompts" else info["settings"])[differing] = {"model": "other", "name": "other"}
+    runs["two"] = changed(runs["two"], **differing)
     assert verdict(runs)["verdict"] == "not run"
 
 
@@ -288,7 +345,7 @@ def test_settings_are_read() -> None:
 def test_the_settings_of_a_claim_are_those_that_a_run_records() -> None:
     described = describe_method(partial(deepnote, top_k=5, max_step=1, max_failure=1, queries="joined"))
     system = system_of("deepnote", "max_step=1;max_failure=1")
-    assert (system.function, system.settings) == (described["function"], described["settings"])
+    assert (system.function, system.settings) == (described.function, described.settings)
 
 
 # --- orders on a data set of our own
@@ -321,17 +378,33 @@ def test_the_orders_of_a_paper_are_one_row_for_each_model_of_ours() -> None:
     assert (row["models"], row["source"], row["about"]) == ("GPT-4o-mini, Qwen2-7b", "Table 1; section 5", "answers")
     assert (row["least"], row["most"], row["ours"], row["run"]) == (7.5, 20, 100, "mini-a")
     assert (row["p"], row["p_holm"], row["verdict"]) == (2 / 2**8, 2 / 2**8, "agrees")  # seconds were not tested
-    assert row_of(orders, our_model="b", metric="acc")["verdict"] == "within interval"
+    assert row_of(orders, our_model="b", metric="acc")["verdict"] == "same direction, not significant"
     assert row_of(orders, our_model="b", metric="seconds")["about"] == "cost and time"
     counts = count_verdicts(orders, ["our_model"])
-    assert counts.to_numpy().tolist() == [["a", 2, 1, 0, 0, 1, 0], ["b", 2, 0, 1, 0, 1, 0], ["all", 4, 1, 1, 0, 2, 0]]
+    shown = ["our_model", "rows", "agrees", "same direction, not significant", "not run"]
+    assert counts[shown].to_numpy().tolist() == [["a", 2, 1, 0, 1], ["b", 2, 0, 1, 1], ["all", 4, 1, 1, 2]]
+    assert counts.drop(columns=shown).to_numpy().sum() == 0
+
+
+def test_runs_without_enough_answers_and_annotations_are_left_aside() -> None:
+    runs = own()
+    failed = run_of("mini", {"deepnote": ("deepnote", "", {"acc": [None] * 3})}, model="misspelt")
+    runs |= {"failed": failed, "empty": replace(failed, samples=[])}
+    runs["noted"] = changed(runs["mini-a"], condition=Condition(annotates="evidence"), llm={"model": "c"})
+    used, aside = usable(runs)
+    assert list(used) == ["mini-a", "mini-b"] and list(aside) == ["empty", "failed", "noted"]
+    assert aside["failed"] == "0 questions answered, 1 wanted; 3 answers failed"
+    claims = pd.DataFrame([claim()])
+    assert list(verify_orders(runs, claims)["our_model"]) == ["a", "b"]
+    assert list(verify_orders(runs, claims, min_questions=3)["our_model"]) == ["a"]
+    assert verify_claims(runs, claims.assign(dataset="mini"), min_questions=9)["verdict"].tolist() == ["not run"]
 
 
 def test_without_runs_everything_is_not_run() -> None:
     claims, orders = verify_claims({}), verify_orders({})
     assert len(claims) == len(paper_claims()) and set(claims["verdict"]) == set(orders["verdict"]) == {"not run"}
     assert set(orders["our_model"]) == {""}
-    with pytest.raises(ValueError, match="no order of f1 was run"):
+    with pytest.raises(ValueError, match="no comparison by f1 was run"):
         forest_figure(orders)
 
 
@@ -348,3 +421,17 @@ def test_the_figure_has_a_line_for_every_order_that_was_run() -> None:
     for axes in figure.axes:
         assert [text.get_text() for text in axes.get_yticklabels()] == ["deepnote > vanilla"]
         assert axes.get_xlabel() == ("" if axes is figure.axes[0] else "Acc.: first - second system (points)")
+
+
+def test_a_panel_of_the_figure_has_at_most_25_lines_and_no_label_leaves_the_page() -> None:
+    row = verify_orders(own(), pd.DataFrame([claim()])).iloc[:1]
+    longest = row.assign(other="deepnote", setting="without=adaptive_retrieval")
+    longest = longest.assign(other_setting="without=adaptive_retrieval+init_note")
+    figure = forest_figure(pd.concat([longest] * 27), metric="acc")
+    assert [len(axes.get_yticks()) for axes in figure.axes] == [14, 13]
+    assert figure.axes[1].get_title(loc="right").endswith("with a (2 of 2)")
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        for label in axes.get_yticklabels():
+            assert label.get_text() == "deepnote: w/o adaptive retrieval > w/o adaptive retrieval+init note"
+            assert label.get_window_extent().x0 >= 0

@@ -11,6 +11,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 _MAX_EXACT = 14  # non-zero differences up to which all 2^n sign patterns are enumerated
+_NO_SPREAD = 1e-12  # 0.3 - 0.1 and 0.2 - 0.0 are equal differences
 _BATCH_VALUES = 1_000_000  # numbers held at once while resampling
 
 
@@ -125,7 +126,7 @@ def smallest_detectable(differences: Sequence[float], *, power: float = 0.8, alp
     array = _finite(differences, "differences")
     if not 0 < alpha < power < 1:
         raise ValueError(f"need 0 < alpha < power < 1, for example 0.05 and 0.8, not {alpha} and {power}")
-    if np.ptp(array) <= 1e-12:  # 0.3 - 0.1 and 0.2 - 0.0 are equal differences
+    if np.ptp(array) <= _NO_SPREAD:
         return math.nan
     df = array.size - 1
     critical = stats.t.isf(alpha / 2, df)
@@ -137,6 +138,26 @@ def smallest_detectable(differences: Sequence[float], *, power: float = 0.8, alp
     while lacking(high) > 0:
         high *= 2
     return float(brentq(lacking, 0, high) * array.std(ddof=1) / math.sqrt(array.size))
+
+
+def equivalence(differences: Sequence[float], margin: float) -> float:
+    """Return the p of a test that the true mean difference of two scores from 0 to 1 lies between -margin and margin.
+
+    It is the larger p of two one-sided paired t tests (Schuirmann, 1987), below .05 where the t distribution's 90 %
+    interval of the mean lies within the margins. Few questions that differ make that interval too narrow, so p is never
+    below (1 - margin)^n, the chance that n questions show no difference where a share `margin` of all differ by 1: with
+    a margin of .05 nothing is equivalent on fewer than 59 questions. Raises ValueError for no differences, values that
+    are not finite, and a margin outside 0 to 1.
+    """
+    array = _finite(differences, "differences")
+    if not 0 < margin < 1:
+        raise ValueError(f"margin must lie between 0 and 1, for example 0.05, not {margin}")
+    least = (1 - margin) ** array.size
+    if np.ptp(array) <= _NO_SPREAD:
+        return float(least if abs(array[0]) < margin else 1.0)
+    above = stats.ttest_1samp(array, -margin, alternative="greater").pvalue
+    below = stats.ttest_1samp(array, margin, alternative="less").pvalue
+    return float(max(above, below, least))
 
 
 def _check_confidence(confidence: float) -> None:

@@ -2,13 +2,13 @@
 
 from decimal import Decimal
 from functools import cache
-from math import isnan
 from pathlib import Path
 
 import pandas as pd
 from pandas.io.formats.style import Styler
 
 from rag_notes.config import PROJECT
+from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.tables import METRIC_LABELS, styled
 
 PAPERS = ("deepnote", "adaptive_note", "amber", "chain_of_note")
@@ -64,7 +64,7 @@ def paper_results(model: str | None = None) -> pd.DataFrame:
 def beside_paper(results: pd.DataFrame, model: str | None = None) -> pd.DataFrame:
     """Return our cells beside the papers' of the same data set, method and metric, a row for each of theirs, in %.
 
-    `results` is what `rag_notes.report.results` gave. Columns: dataset, method, metric, `ours` with `low`, `high` and
+    `results` is what `results` of the tables gave. Columns: dataset, method, metric, `ours` with `low`, `high` and
     `n`, then `paper`, `table`, `model`, `theirs` and `difference` (ours - theirs). `model` picks one of the papers'
     models. No rows where the papers have none of the cells. Raises ValueError for a model that no paper has.
     """
@@ -85,9 +85,9 @@ def paper_table(paper: pd.DataFrame) -> Styler:
     cells: dict[tuple[str, str, str], dict[tuple[str, str], list[str]]] = {}
     for row in paper.to_dict("records"):
         label = METRIC_LABELS.get(row["metric"], row["metric"])
-        cell = cells.setdefault((row["dataset"], label, row["method"]), {})
-        interval = "" if isnan(row["low"]) else f" [{row['low']:.1f}, {row['high']:.1f}]"
-        cell["ours", ""], cell["ours", "n"] = [f"{row['ours']:.1f}{interval}"], [str(row["n"])]
+        cell = cells.setdefault((row["dataset"], label, method_label(row["method"])), {})
+        cell["ours", ""] = [interval_text(row["ours"], row["low"], row["high"], scale=1)]
+        cell["ours", "n"] = [str(row["n"])]
         cell.setdefault((row["paper"], row["model"]), []).append(f"{row['theirs']:.1f}")
     # A data set's metrics one after the other, each with the methods in the order of the results.
     first = {name: number for number, name in enumerate(dict.fromkeys(name for key in cells for name in key))}

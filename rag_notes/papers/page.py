@@ -1,4 +1,4 @@
-"""The verification as pages (HTML and Markdown), as CSV, and its summary in a README."""
+"""The verification as a page, as Markdown and as CSV, and its summary for a README."""
 
 import math
 import re
@@ -8,89 +8,68 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from markupsafe import Markup
 
+from rag_notes.files import write_atomically
 from rag_notes.papers.forest import order_label
 from rag_notes.papers.systems import WITHOUT, model_of
-from rag_notes.papers.verification import (
-    AGREES,
-    DIFFERS,
-    NOT_RUN,
-    OWN,
-    UNSCALED,
-    WITHIN,
-    count_verdicts,
-    verify_claims,
-    verify_orders,
-)
+from rag_notes.papers.verdicts import NOT_RUN, OTHER_CORPUS, RULES, SIGNS, count_verdicts
+from rag_notes.papers.verification import OWN, UNSCALED, usable, verify_claims, verify_orders
+from rag_notes.report.cells import DISAGREE, disagree, interval_text, method_label, p_text
+from rag_notes.report.markdown import markdown
 from rag_notes.report.page import render, sound, style
 from rag_notes.report.tables import METRIC_LABELS, write_csv
-from rag_notes.running.records import RecordError, Run, load_runs, write_atomically
+from rag_notes.running.records import Run, load_runs
 
 MARKERS = ("<!-- verification -->", "<!-- /verification -->")
 """What the summary stands between in a README."""
 
-SIGNS: Mapping[str, str] = {AGREES: "✓", WITHIN: "≈", DIFFERS: "✗", NOT_RUN: "–"}
-
-RULES: Mapping[str, str] = {
-    AGREES: "A value: ours is within the paper's tolerance, which is how far a repetition on the paper's own number of "
-    "questions may be off. An order: our difference is above 0, its 95 % interval excludes 0, and the paired "
-    "permutation test gives p < .05.",
-    WITHIN: "A value: ours is farther off, but our 95 % interval contains the paper's. An order: our difference is "
-    "above 0, but these questions cannot tell it from 0.",
-    DIFFERS: "Everything else that was run. Open are the orders among them of which these questions cannot tell our "
-    "difference from 0: we do not find the order, but do not refute it either.",
-    NOT_RUN: "No run has the data set, the method and the setting of the claim.",
-}
-
 LIMITS = (
     "The papers' models are rarely ours. A value measured with another model is the number of another system: its "
-    "verdict is a distance, no test of the paper. An order may carry over from one model to another, which is what an "
-    "order measured with another model tests. Both names stand in every row, and a verdict with another model says so. "
+    "verdict is a distance, no test of the paper. A comparison may carry over from one model to another, which is what "
+    "one made with another model tests. Both names stand in every row, and a verdict with another model says so. "
     "Names are compared by letters and digits alone; Chain-of-Note's LLaMa-2-7B is fine-tuned, whatever ours is.",
-    "Even with the paper's model the prompts are our wording, and retriever and corpus are those of the run.",
-    "Many orders are tested at once: where none held, about one in forty would still agree by chance. p (Holm) "
-    "is corrected for all orders tested on our own data set with a model.",
-    "Orders of seconds are those of the machine and server that answered; costs need the prices of a model.",
+    "Even with the paper's model the prompts are our wording, and retriever and corpus are those of the run. Every row "
+    "says which questions it had, and whether its passages were pooled from the questions' own paragraphs or came as a "
+    "corpus.",
+    "Many comparisons are tested at once: where none held, about one in forty would still agree by chance. p (Holm) "
+    "is corrected for all comparisons tested on our own data set with a model. Detectable is the smallest difference "
+    "that so many questions, spread like these, show with 80 % power at alpha .05 (paired t test).",
+    f"{DISAGREE} marks a difference whose bootstrap interval and permutation test disagree about 0: of few questions, "
+    "or few that differ, the interval is too narrow; agreement and contradiction take both.",
+    "The papers' acc is raw containment, and so is ours (acc_raw), also within avg; a verdict from records that have "
+    "only the normalised one says so.",
+    "Comparisons of seconds are those of the machine and server that answered; costs need the prices of a model.",
 )
 
-_HEADS = {AGREES: "agrees", WITHIN: "within interval", DIFFERS: "differs", "open": "of these open", NOT_RUN: "not run"}
+_ALPHA = 0.05
+_SELECTIONS = {"papers": "the papers'"}
+_CORPORA = {"pooled": "pooled paragraphs", "given": "given corpus", "none": "not searched"}
 
 
 class Table(NamedTuple):
     """A table of texts."""
 
     caption: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    frame: pd.DataFrame
     folded: bool = False
 
 
 class Verification(NamedTuple):
-    """What was verified: the runs by folder name, what `verify_claims` and `verify_orders` gave."""
+    """What was verified: the runs by folder name, those left aside and why, both tables of `verification`."""
 
     runs: dict[str, Run]
+    aside: dict[str, tuple[Run, str]]
     claims: pd.DataFrame
     orders: pd.DataFrame
 
 
-def verify(folders: Iterable[str | Path], *, resamples: int = 10_000) -> Verification:
+def verify(folders: Iterable[str | Path], *, resamples: int = 10_000, min_questions: int = 1) -> Verification:
     """Verify the papers' claims by these run folders. Raises RecordError where one is missing or malformed."""
-    by_name = sorted((Path(folder).resolve() for folder in folders), key=lambda path: path.name)
-    runs = load_runs(by_name)
-    for folder, run in zip(by_name, runs.values(), strict=True):
-        try:
-            _described("", run)
-            parts = [method["settings"] for method in run.info["settings"]["methods"].values() if "function" in method]
-            bad = [part for part in parts if not isinstance(part, dict)]
-        except (KeyError, TypeError, AttributeError) as error:
-            bad = [repr(error)]
-        if bad:
-            raise RecordError(
-                f"{folder / 'run.json'}: does not describe its data set, model and methods ({bad[0]}); move the "
-                "folder away to run anew"
-            )
-    return Verification(runs, verify_claims(runs, resamples=resamples), verify_orders(runs, resamples=resamples))
+    runs = load_runs(sorted((Path(folder).resolve() for folder in folders), key=lambda path: path.name))
+    used, why = usable(runs, min_questions)
+    aside = {name: (runs[name], reason) for name, reason in why.items()}
+    claims, orders = verify_claims(used, resamples=resamples), verify_orders(used, resamples=resamples)
+    return Verification(used, aside, claims, orders)
 
 
 def find_runs(folder: str | Path) -> list[Path]:
@@ -104,17 +83,16 @@ def write_verification(verification: Verification, folder: str | Path) -> list[P
     The same runs give the same bytes. Returns the four paths.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     tables = _tables(verification)
-    page = render("verification.html", tables=tables, rules=_rules(), limits=LIMITS, css=style())
-    text = render(
-        "verification.md",
-        tables=[_in_markdown(table) for table in tables],
-        rules={_markdown(verdict): _markdown(rule) for verdict, rule in _rules().items()},
-        limits=[_markdown(limit) for limit in LIMITS],
-    )
+    rules = {f"{SIGNS[verdict]} {verdict}": rule for verdict, rule in RULES.items()}
+    page = render("verification.html", tables=tables, rules=rules, limits=LIMITS, css=style())
+    parts = ["# Verification: the papers' numbers and ours", "## How to read a verdict"]
+    parts.append("\n".join(f"- **{_plain(verdict)}**: {_plain(rule)}" for verdict, rule in rules.items()))
+    parts += map(_plain, LIMITS)
+    for table in tables:
+        parts += [f"## {_plain(table.caption)}", _markdown(table)]
     write_atomically(folder / "verification.html", page)
-    write_atomically(folder / "verification.md", text)
+    write_atomically(folder / "verification.md", "\n\n".join(parts) + "\n")
     return [
         folder / "verification.html",
         folder / "verification.md",
@@ -124,15 +102,18 @@ def write_verification(verification: Verification, folder: str | Path) -> list[P
 
 
 def summary(verification: Verification) -> str:
-    """Return the verdicts counted by paper, for claims and for orders on our own data set, as Markdown."""
-    made = [
-        _markdown(f"{run.dataset} with {model_of(run)} ({_asked(run)} questions)") for run in verification.runs.values()
-    ]
-    return render(
-        "verification_summary.md",
-        made=list(dict.fromkeys(made)),
-        tables=[_in_markdown(table) for table in _counts(verification)],
+    """The verdicts counted by paper, for claims and for comparisons on our own data set, as Markdown."""
+    made = dict.fromkeys(
+        _plain(f"{run.label} with {model_of(run)} ({run.info.dataset.questions} questions)")
+        for run in verification.runs.values()
     )
+    parts = [f"From {'; '.join(made)}." if made else "There are no runs."]
+    if verification.aside:
+        names = ", ".join(_plain(f"{name}: {reason}") for name, (_, reason) in verification.aside.items())
+        parts.append(f"Left aside: {names}.")
+    for table in _counts(verification):
+        parts += [f"**{_plain(table.caption)}**", _markdown(table)]
+    return "\n\n".join(parts)
 
 
 def write_summary(path: str | Path, text: str) -> None:
@@ -145,19 +126,13 @@ def write_summary(path: str | Path, text: str) -> None:
 
 
 def shown_claims(claims: pd.DataFrame) -> pd.DataFrame:
-    """Return the claims that were run, as texts: the paper's number, ours with interval and n, the verdict."""
-    rows = claims[claims["verdict"] != NOT_RUN].to_dict("records")
-    return pd.DataFrame([_claim(row) for row in rows], columns=list(_claim(claims.iloc[0].to_dict())))
+    """The claims that were run, as texts: the paper's number, ours with interval and n, the verdict."""
+    return pd.DataFrame([_claim(row) for row in claims[claims["verdict"] != NOT_RUN].to_dict("records")])
 
 
 def shown_orders(orders: pd.DataFrame) -> pd.DataFrame:
-    """Return the orders that were run, as texts, as `shown_claims`."""
-    rows = orders[orders["verdict"] != NOT_RUN].to_dict("records")
-    return pd.DataFrame([_order(row) for row in rows], columns=list(_order(orders.iloc[0].to_dict())))
-
-
-def _rules() -> dict[str, str]:
-    return {f"{SIGNS[verdict]} {verdict}": rule for verdict, rule in RULES.items()}
+    """The comparisons that were run, as texts, as `shown_claims`."""
+    return pd.DataFrame([_order(row) for row in orders[orders["verdict"] != NOT_RUN].to_dict("records")])
 
 
 def _tables(verification: Verification) -> list[Table]:
@@ -165,74 +140,61 @@ def _tables(verification: Verification) -> list[Table]:
     claims, orders = verification.claims, verification.orders
     tables = _counts(verification, by_kind=True)
     runs = [_described(name, run) for name, run in verification.runs.items()]
-    tables.append(_texts("The runs", runs or [{"run": "there are none"}]))
-    for model in dict.fromkeys(orders["our_model"]):
-        of_model = orders[orders["our_model"] == model]
-        run = [_order(row) for row in of_model.to_dict("records") if row["verdict"] != NOT_RUN]
-        if run:
-            tables.append(_texts(f"The papers' orders on {OWN}, with {model}", run))
-        missing = of_model[of_model["verdict"] == NOT_RUN]
-        if not missing.empty:
-            with_model = f", with {model}" if model else ""
-            tables.append(_reasons(f"Orders not run on {OWN}{with_model}", missing, "orders"))
-    run = [_claim(row) for row in claims.to_dict("records") if row["verdict"] != NOT_RUN]
-    if run:
-        tables.append(_texts("The papers' claims that were run", run))
-    tables.append(_reasons("Claims not run", claims[claims["verdict"] == NOT_RUN], "claims"))
+    tables.append(Table("The runs", pd.DataFrame(runs or [{"run": "there are none"}])))
+    aside = [_described(name, run) | {"why": reason} for name, (run, reason) in verification.aside.items()]
+    tables.append(Table("Runs left aside", pd.DataFrame(aside)))
+    for model, of_model in orders.groupby("our_model", sort=False):
+        with_model = f", with {model}" if model else ""
+        tables.append(Table(f"The papers' comparisons on {OWN}{with_model}", shown_orders(of_model)))
+        tables.append(_reasons(f"Comparisons not run on {OWN}{with_model}", of_model, "comparisons"))
+    tables.append(Table("The papers' claims that were run", shown_claims(claims)))
+    tables.append(_reasons("Claims not run", claims, "claims"))
     for paper, of_paper in claims[claims["verdict"] == NOT_RUN].groupby("paper", sort=False):
         rows = [_unrun(row) for row in of_paper.to_dict("records")]
-        tables.append(_texts(f"Each claim of {paper} that was not run", rows, folded=True))
+        tables.append(Table(f"Each claim of {paper} that was not run", pd.DataFrame(rows), folded=True))
     without = [
         {"paper's method": method, "without": part, "ours": " ".join([ours, *(f"{k}={v}" for k, v in given.items())])}
         for (method, part), (ours, given) in WITHOUT.items()
     ]
-    tables.append(_texts("How the papers' ablations are read as settings of ours", without))
-    return [table for table in tables if table.rows]
+    tables.append(Table("How the papers' ablations are read as settings of ours", pd.DataFrame(without)))
+    return [table for table in tables if len(table.frame)]
 
 
 def _counts(verification: Verification, *, by_kind: bool = False) -> list[Table]:
-    claims = count_verdicts(verification.claims, ["paper", "kind"] if by_kind else ["paper"])
-    orders = count_verdicts(verification.orders, ["our_model", "paper", "about"])
-    heads = {"paper": "paper", "kind": "kind", "rows": "claims", **_HEADS, "other_model": "run with another model"}
-    of_orders = {"our_model": "our model", "paper": "paper", "about": "about", "rows": "orders", **_HEADS}
     return [
-        _renamed("The papers' claims, on their data sets", claims, heads),
-        _renamed(f"The papers' orders, tested on {OWN}", orders, of_orders),
+        _counted("The papers' claims, on their data sets", verification.claims, ["paper", *(["kind"] * by_kind)]),
+        _counted(f"The papers' comparisons, tested on {OWN}", verification.orders, ["our_model", "paper", "about"]),
     ]
 
 
-def _renamed(caption: str, counts: pd.DataFrame, heads: Mapping[str, str]) -> Table:
-    shown = {column: head for column, head in heads.items() if column in counts}
-    rows = [[str(row[column]) or "–" for column in shown] for row in counts.to_dict("records")]
-    return Table(caption, list(shown.values()), rows)
+def _counted(caption: str, rows: pd.DataFrame, by: Sequence[str]) -> Table:
+    """The verdicts counted; those that no row has are left out."""
+    counts = count_verdicts(rows, by)
+    counts = counts.drop(columns=[verdict for verdict in RULES if not counts[verdict].any()]).replace("", "–")
+    heads = {"rows": "claimed", "our_model": "our model", "other_model": "run with another model"}
+    return Table(caption, counts.rename(columns=heads))
 
 
-def _reasons(caption: str, missing: pd.DataFrame, what: str) -> Table:
+def _reasons(caption: str, rows: pd.DataFrame, what: str) -> Table:
+    missing = rows[rows["verdict"] == NOT_RUN]
     counted = missing.groupby(["paper", "reason"], sort=False).size().reset_index(name=what)
-    return Table(caption, ["paper", "why", what], [[str(value) for value in row] for row in counted.to_numpy()])
-
-
-def _texts(caption: str, rows: Sequence[Mapping[str, str]], *, folded: bool = False) -> Table:
-    return Table(caption, list(rows[0]), [list(row.values()) for row in rows], folded)
+    return Table(caption, counted.rename(columns={"reason": "why"}))
 
 
 def _described(name: str, run: Run) -> dict[str, str]:
-    git = run.info.get("git", {})
+    info = run.info
     return {
         "run": name,
-        "data set": run.dataset,
+        "data set": run.label,
         "model": model_of(run),
-        "retriever": str(run.info["settings"].get("retriever", {}).get("name", "–")),
-        "questions": _asked(run),
+        "retriever": str(info.retriever.get("name", "–")),
+        "questions": f"{info.dataset.questions} ({_SELECTIONS.get(info.dataset.selection, info.dataset.selection)})",
+        "corpus": _CORPORA.get(info.dataset.corpus, info.dataset.corpus),
         "methods": str(len(run.methods)),
-        "failed answers": str(sum(sample["error"] is not None for sample in run.samples)),
-        "status": str(run.info.get("status", "–")),
-        "commit": git.get("commit", "–")[:12] + (" with changes" if git.get("dirty") else ""),
+        "failed answers": str(sum(sample.error is not None for sample in run.samples)),
+        "status": info.status,
+        "commit": info.git.get("commit", "–")[:12] + (" with changes" if info.git.get("dirty") else ""),
     }
-
-
-def _asked(run: Run) -> str:
-    return str(run.info["dataset"].get("questions", len({sample["question_id"] for sample in run.samples})))
 
 
 def _claim(row: Mapping[Any, Any]) -> dict[str, str]:
@@ -246,7 +208,7 @@ def _claim(row: Mapping[Any, Any]) -> dict[str, str]:
         "ours": _ours(row),
         **_tested(row),
         "verdict": _verdict(row) + ("" if row["same_model"] else "; other model"),
-        "size of the order": row["size"] or "–",
+        "size of the difference": row["size"] or "–",
         "run": _origin(row),
     }
 
@@ -264,7 +226,8 @@ def _order(row: Mapping[Any, Any]) -> dict[str, str]:
         "paper": f"{span} ({row['claimed']} claimed{unsupported})",
         "ours": _ours(row),
         **_tested(row),
-        "p (Holm)": _p(row["p_holm"]),
+        "p (Holm)": p_text(row["p_holm"]),
+        "detectable": "–" if math.isnan(row["detectable"]) else f"{row['detectable']:{_spec(row, sign='')}}",
         "verdict": _verdict(row),
         "run": _origin(row),
     }
@@ -285,7 +248,8 @@ def _about(row: Mapping[Any, Any]) -> dict[str, str]:
     about = f"{row['paper']}, {row['source']}"
     if row["other"]:
         return {"claim": order_label(row), "source": about}
-    return {"claim": f"{row['method']} [{row['setting']}]" if row["setting"] else row["method"], "source": about}
+    method = method_label(row["method"])
+    return {"claim": f"{method} [{row['setting']}]" if row["setting"] else method, "source": about}
 
 
 def _theirs(row: Mapping[Any, Any]) -> str:
@@ -296,25 +260,29 @@ def _theirs(row: Mapping[Any, Any]) -> str:
 
 
 def _ours(row: Mapping[Any, Any]) -> str:
-    if row["verdict"] == NOT_RUN:
-        return "–"
-    kind = f"{'+' if row['other'] else ''}.{4 if row['metric'] == 'cost' else 1}f"
-    interval = "no interval" if math.isnan(row["low"]) else f"[{row['low']:{kind}}, {row['high']:{kind}}]"
     unit = {"cost": " $", "seconds": " s"}[row["metric"]] if row["metric"] in UNSCALED else ""
-    return f"{row['ours']:{kind}} {interval}{unit}"
+    text = interval_text(row["ours"], row["low"], row["high"], scale=1, spec=_spec(row, "+" if row["other"] else ""))
+    return text + unit + (DISAGREE if disagree(row["low"], row["high"], row["p"], _ALPHA) else "")
+
+
+def _spec(row: Mapping[Any, Any], sign: str) -> str:
+    return f"{sign}.{4 if row['metric'] == 'cost' else 1}f"
 
 
 def _tested(row: Mapping[Any, Any]) -> dict[str, str]:
-    n = "–" if row["verdict"] == NOT_RUN else str(row["n"]) + (f" ({row['failed']} failed)" if row["failed"] else "")
-    return {"n": n, "p": _p(row["p"])}
-
-
-def _p(p: float) -> str:
-    return "–" if math.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}"
+    return {
+        "n": str(row["n"]) + (f" ({row['failed']} failed)" if row["failed"] else ""),
+        "questions": _SELECTIONS.get(row["selection"], row["selection"]),
+        "corpus": _CORPORA.get(row["corpus"], row["corpus"]),
+        "p": p_text(row["p"]),
+    }
 
 
 def _verdict(row: Mapping[Any, Any]) -> str:
-    return f"{SIGNS[row['verdict']]} {row['verdict']}" + ("; open" if row["open"] else "")
+    said = [f"{SIGNS[row['verdict']]} {row['verdict']}"]
+    if row["other"] and row["corpus"] == "pooled" and row["dataset"] != OWN:
+        said.append(OTHER_CORPUS)
+    return "; ".join([*said, *([row["reason"]] if row["reason"] else [])])
 
 
 def _origin(row: Mapping[Any, Any]) -> str:
@@ -324,13 +292,12 @@ def _origin(row: Mapping[Any, Any]) -> str:
     return f"{row['run']}{commit}: {methods}, {row['retriever'] or 'unknown retriever'}"
 
 
-def _in_markdown(table: Table) -> Table:
-    rows = [[_markdown(text) for text in row] for row in table.rows]
-    return Table(_markdown(table.caption), [_markdown(head) for head in table.heads], rows, table.folded)
+def _markdown(table: Table) -> str:
+    return markdown(table.frame.astype(str).map(_plain).rename(columns=_plain))
 
 
-def _markdown(text: str) -> Markup:
-    """A text on one line in which nothing is markup, of HTML or of Markdown."""
+def _plain(text: str) -> str:
+    """A text on one line in which nothing is markup, of HTML or of Markdown; bars are left to the table."""
     line = escape(" ".join(sound(text).split()), quote=False)
-    line = re.sub(r"([\\`*\[\]|~])", r"\\\1", line)
-    return Markup(re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", line))
+    line = re.sub(r"([\\`*\[\]~])", r"\\\1", line)
+    return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", line)

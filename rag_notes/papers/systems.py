@@ -11,7 +11,7 @@ import yaml
 
 from rag_notes.config import CONF, choices
 from rag_notes.running.describe import describe_method
-from rag_notes.running.records import Run
+from rag_notes.running.records import Condition, MethodInfo, Run
 
 WITHOUT: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("deepnote", "adaptive_retrieval"): ("deepnote", {"max_step": 0}),
@@ -79,7 +79,7 @@ def system_of(method: str, setting: str) -> System:
         raise NotRunError(f"{ours} has no setting {', '.join(sorted(unknown))}")
     described = describe_method(partial(function, **(conf | named)))
     label = " ".join([ours, *(f"{name}={value}" for name, value in (named | retrieval).items())])
-    return System(described["function"], described["settings"], named, retrieval, label)
+    return System(described.function, described.settings, named, retrieval, label)
 
 
 def settings_of(setting: str) -> dict[str, Any]:
@@ -99,17 +99,17 @@ def find_cells(runs: Mapping[str, Run], dataset: str, system: System) -> list[Ce
     A setting that a run does not record, because it is newer than the run, was as it is by default. Raises NotRunError
     where there are none.
     """
-    known = dataset in choices("dataset")
-    if "noise" in system.retrieval:  # rag_notes.studies.noise calls its data sets so
-        dataset = f"{dataset}-noise{system.retrieval['noise']}"
-    here = {folder: run for folder, run in runs.items() if run.dataset == dataset}
+    condition = Condition(system.retrieval.get("noise"))
+    here = {name: run for name, run in runs.items() if run.dataset == dataset and run.info.condition == condition}
     if not here:
-        raise NotRunError(f"no run of {dataset}" if known else "the claim is of no single data set")
+        noise = f" with {condition.noise_percent} % noise" if condition.noise_percent is not None else ""
+        known = dataset in choices("dataset")
+        raise NotRunError(f"no run of {dataset}{noise}" if known else "the claim is of no single data set")
     cells = [
         Cell(folder, run, name)
         for folder, run in here.items()
-        for name, method in run.info["settings"]["methods"].items()
-        if _is(system, method) and _retrieves(system, run.info["settings"].get("retriever", {}))
+        for name, method in run.info.methods.items()
+        if _is(system, method) and system.retrieval.get("retriever") in (None, _kind(run))
     ]
     if not cells:
         raise NotRunError(f"no run of {dataset} has {system.label}")
@@ -119,15 +119,14 @@ def find_cells(runs: Mapping[str, Run], dataset: str, system: System) -> list[Ce
 def comparable(cell: Cell, other: Cell, *, retriever: bool) -> bool:
     """Whether two cells have the same model and sampling, prompts and, if `retriever`, retriever and corpus."""
     a, b = cell.run.info, other.run.info
-    parts = ("llm", "retriever") if retriever else ("llm",)
-    return a["prompts"] == b["prompts"] and all(a["settings"].get(part) == b["settings"].get(part) for part in parts)
+    same = (a.llm, a.repeat, a.prompt_set, a.prompts) == (b.llm, b.repeat, b.prompt_set, b.prompts)
+    return same and (not retriever or a.retriever == b.retriever)
 
 
 def model_of(run: Run) -> str:
     """The model of a run, with those of single stages."""
-    llm = run.info["settings"].get("llm", {})
-    stages = [f"{name.removeprefix('stage ')}: {of['model']}" for name, of in llm.items() if name.startswith("stage ")]
-    return str(llm.get("model", "unknown model")) + (f" ({', '.join(stages)})" if stages else "")
+    stages = [f"{name}: {of['model']}" for name, of in run.info.llm.get("stages", {}).items()]
+    return run.info.model + (f" ({', '.join(stages)})" if stages else "")
 
 
 def same_model(run: Run, model: str) -> bool:
@@ -136,14 +135,12 @@ def same_model(run: Run, model: str) -> bool:
     return ours == theirs
 
 
-def _is(system: System, method: Mapping[str, Any]) -> bool:
-    if method.get("function") != system.function:
+def _is(system: System, method: MethodInfo) -> bool:
+    if method.function != system.function:
         return False
-    newer = {name: value for name, value in system.settings.items() if name not in method["settings"]}
-    return not newer.keys() & system.changed.keys() and method["settings"] | newer == system.settings
+    newer = {name: value for name, value in system.settings.items() if name not in method.settings}
+    return not newer.keys() & system.changed.keys() and method.settings | newer == system.settings
 
 
-def _retrieves(system: System, retriever: Mapping[str, Any]) -> bool:
-    kind = "bm25" if retriever.get("name") in _BM25 else "dense"
-    named = system.retrieval.get("retriever")
-    return named in (None, kind)
+def _kind(run: Run) -> str:
+    return "bm25" if run.info.retriever.get("name") in _BM25 else "dense"

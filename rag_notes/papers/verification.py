@@ -1,4 +1,4 @@
-"""The papers' claims beside what our runs give: a verdict for each, and their orders on our own data set."""
+"""The papers' claims beside what our runs give: a verdict for each, and their comparisons on our own data set."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from rag_notes.metrics.stats import holm, mean_interval, paired_difference
+from rag_notes.metrics.stats import equivalence, holm, mean_interval, paired_difference, smallest_detectable
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import (
     Cell,
@@ -18,12 +18,9 @@ from rag_notes.papers.systems import (
     system_of,
     unmeasured,
 )
+from rag_notes.papers.verdicts import MARGIN, NOT_RUN, OTHER_CORPUS, order_verdict, value_verdict
 from rag_notes.report.compare import Pair, match
 from rag_notes.running.records import Run, Sample
-
-AGREES, WITHIN, DIFFERS, NOT_RUN = "agrees", "within interval", "differs", "not run"
-VERDICTS = (AGREES, WITHIN, DIFFERS, NOT_RUN)
-"""The verdicts, in the order of every table."""
 
 OWN = "mini"
 """Our own data set, which no paper has."""
@@ -34,69 +31,89 @@ AVERAGED = ("em", "f1", "acc")
 UNSCALED = ("cost", "seconds")
 """What is no score: US dollars and seconds a question. All other metrics are in %."""
 
-_ALPHA = 0.05
-_TOLERATED = 1e-9  # printed decimals are off by less in binary
+_NUMBERS = ("ours", "low", "high", "p", "p_equivalent", "detectable")
 _OURS = [
-    *("ours", "low", "high", "p", "n", "failed", "our_model", "same_model"),
+    *(*_NUMBERS, "n", "failed", "selection", "corpus", "our_model", "same_model"),
     *("run", "our_method", "other_run", "our_other", "retriever", "commit", "fitting", "verdict", "reason"),
 ]
 _ORDER = ["paper", "method", "setting", "other", "other_setting", "metric"]
 _COUNTS = {"n": "Int64", "failed": "Int64", "fitting": "Int64"}
+_NORMALISED = "acc is normalised: not every record has acc_raw"
 
 _T = TypeVar("_T")
 
 
+def usable(runs: Mapping[str, Run], min_questions: int = 1) -> tuple[dict[str, Run], dict[str, str]]:
+    """The runs that claims can be verified by, and of the others why not, by name.
+
+    Left aside are annotations of answers, and runs that answered fewer than `min_questions` questions without error.
+    """
+    used, aside = {}, {}
+    for name, run in sorted(runs.items()):
+        answered = len({sample.question.id for sample in run.samples if sample.error is None})
+        if run.info.condition.annotates is not None:
+            aside[name] = f"annotates the answers of another run ({run.info.condition.annotates})"
+        elif answered < max(1, min_questions):
+            failed = sum(sample.error is not None for sample in run.samples)
+            aside[name] = f"{answered} questions answered, {min_questions} wanted; {failed} answers failed"
+        else:
+            used[name] = run
+    return used, aside
+
+
 def verify_claims(
-    runs: Mapping[str, Run], claims: pd.DataFrame | None = None, *, resamples: int = 10_000
+    runs: Mapping[str, Run], claims: pd.DataFrame | None = None, *, resamples: int = 10_000, min_questions: int = 1
 ) -> pd.DataFrame:
-    """Return the papers' claims, a row a claim, each beside what the runs (by folder name) give and with a verdict.
+    """The papers' claims, a row a claim, each beside what the `usable` runs (by folder name) give, with a verdict.
 
     Kind `value`: `ours` is the mean score of the method over the `n` questions of the paper's data set that it
-    answered, with the interval of `mean_interval`. Kind `order`: the mean of method - other over the questions that
-    both answered, with interval and `p` of `paired_difference`. All in % (`cost`: dollars, `seconds`), intervals 95 %.
-    `failed` counts the questions left out because an answer failed.
+    answered, with the interval of `mean_interval`. Kind `order`, a comparison: the mean of method - other over the
+    questions that both answered, with interval and `p` of `paired_difference`, `p_equivalent` of `equivalence` within
+    `MARGIN` and the `smallest_detectable` difference. All in % (`cost`: dollars, `seconds`), intervals 95 %. The
+    papers' acc is raw containment: ours is `acc_raw`, or `acc` where a record has no other, which `reason` then says.
+    `failed` counts the questions left out because an answer failed. `selection` says which questions the run had,
+    `corpus` where its passages are from: pooled or given, or none where nothing was searched.
 
-    - agrees. value: ours is within the paper's tolerance; order: ours is above 0, our interval excludes 0 and p < .05
-      (both, as the bootstrap's interval of few questions is too narrow).
-    - within interval. value: ours is farther off, but our interval contains the paper's; order: ours is above 0, but
-      these questions cannot tell it from 0.
-    - differs: everything else that was run. `open` marks the orders among them that are 0 or below, but not
-      so that these questions could tell it from 0: they do not refute the paper.
-    - not run: no run has data set, method and setting; `reason` says what is lacking.
-
-    With another model (not `same_model`) a `value` claim compares the numbers of two models; an order may carry over.
-    `size` is the verdict on the size of an order by the rule of values, where the paper prints one. `supported` is
+    `rag_notes.papers.verdicts.RULES` says what a verdict means; `reason` says what a claim that was not run lacks. With
+    another model (not `same_model`) a `value` claim compares the numbers of two models; a comparison may carry over.
+    `size` is the verdict on the size of a difference by the rule of values, where the paper prints one. `supported` is
     False where the paper's own cells do not have the order that its text claims.
 
     A method of a run fits a claim if it is that method with the settings that the claim names, otherwise those of
     `conf/method`; the retriever is any where the claim names none. How many questions the paper asked
-    (`questions=50`) asks nothing of ours. The sides of an order must have the same model and sampling, prompts
+    (`questions=50`) asks nothing of ours. The sides of a comparison must have the same model and sampling, prompts
     and, unless the claim is about it, retriever. Where several fit (`fitting` counts them), it is one with the
     paper's model, with both sides in one run, with the most questions, the first by name: in this order.
     """
     claims = paper_claims() if claims is None else claims
-    evidence = _Evidence(runs, resamples)
+    evidence = _Evidence(usable(runs, min_questions)[0], resamples)
     rows = []
     for claim, supported in zip(claims.to_dict("records"), _supported(claims), strict=True):
         row = claim | evidence.of(claim, claim["dataset"], claim["model"]) | {"supported": supported}
-        rows.append(row | {"size": _size(row), "open": _open(row)})
-    columns = [*claims.columns, *_OURS, "open", "size", "supported"]
+        rows.append(row | {"size": _size(row)})
+    columns = [*claims.columns, *_OURS, "size", "supported"]
     return pd.DataFrame(rows, columns=columns).astype(_COUNTS)
 
 
 def verify_orders(
-    runs: Mapping[str, Run], claims: pd.DataFrame | None = None, *, dataset: str = OWN, resamples: int = 10_000
+    runs: Mapping[str, Run],
+    claims: pd.DataFrame | None = None,
+    *,
+    dataset: str = OWN,
+    resamples: int = 10_000,
+    min_questions: int = 1,
 ) -> pd.DataFrame:
-    """Return the papers' orders tested on a data set of our own, a row for each order, metric and model of ours.
+    """The papers' comparisons tested on a data set of our own, a row for each pair, metric and model of ours.
 
     The claims of a paper about the same two systems and metric are one row: `claimed` counts them, `datasets` and
     `models` are the paper's, `about` says what the metric measures (answers, or cost and time), `least` and `most` are
     the smallest and the largest difference that it prints, `unsupported` says how many of the claims its own cells do
     not have. Ours and the verdict are as in `verify_claims`, on questions that no paper has: whether the order holds
-    here, not whether the paper is right. `p_holm` is p corrected for all rows of a model. Without a run of the data set
-    all rows are `not run`. Of a data set that the papers have, only the claims about it are tested.
+    here, not whether the paper is right. `p_holm` is p corrected for all rows of a model. Without a usable run of the
+    data set all rows are `not run`. Of a data set that the papers have, only the claims about it are tested.
     """
     claims = paper_claims() if claims is None else claims
+    runs, _ = usable(runs, min_questions)
     if dataset in set(claims["dataset"]):
         claims = claims[claims["dataset"] == dataset]
     orders = claims.assign(
@@ -125,55 +142,27 @@ def verify_orders(
         evidence = _Evidence({name: run for name, run in runs.items() if model_of(run) == model}, resamples)
         of_model = [group | evidence.of(group, dataset, model) | {"our_model": model} for group in groups]
         for row, p_holm in zip(of_model, holm([row["p"] for row in of_model]), strict=True):
-            rows.append(row | {"open": _open(row), "p_holm": p_holm})
+            rows.append(row | {"p_holm": p_holm})
     columns = [
         *(*_ORDER, "source", "claimed", "datasets", "models", "least", "most", "unsupported", "about", "dataset"),
         *(name for name in _OURS if name != "same_model"),
-        *("open", "p_holm"),
+        "p_holm",
     ]
     return pd.DataFrame(rows, columns=columns).astype(_COUNTS)
-
-
-def count_verdicts(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return how many rows have which verdict, a row for each value of the columns `by` and one for all of them.
-
-    Columns: `by`, rows, the verdicts, `open` (those of `differs` that these questions cannot tell from 0) and, where
-    the table has `same_model`, `other_model` (those run with another model than the paper's).
-    """
-    rows = [dict(zip(by, key, strict=True)) | _counted(group) for key, group in table.groupby(list(by), sort=False)]
-    return pd.DataFrame([*rows, dict.fromkeys(by, "") | {by[0]: "all"} | _counted(table)])
-
-
-def value_verdict(ours: float, low: float, high: float, theirs: float, tolerance: float) -> str:
-    """The verdict on a number, as `verify_claims` says."""
-    if abs(ours - theirs) <= tolerance + _TOLERATED:
-        return AGREES
-    return WITHIN if low - _TOLERATED <= theirs <= high + _TOLERATED else DIFFERS
-
-
-def order_verdict(difference: float, low: float, high: float, p: float) -> str:
-    """The verdict on an order, as `verify_claims` says; a single question has no interval (NaN) and tells nothing."""
-    if difference > 0:
-        return AGREES if _told_from_zero(low, high, p) else WITHIN
-    return DIFFERS
-
-
-def _told_from_zero(low: float, high: float, p: float) -> bool:
-    return (low > 0 or high < 0) and p < _ALPHA
 
 
 class _Evidence:
     """Runs by folder name, with what was measured of them: many claims ask for the same cells."""
 
     def __init__(self, runs: Mapping[str, Run], resamples: int) -> None:
-        self.runs = dict(sorted(runs.items()))
+        self.runs = runs
         self.resamples = resamples
         self._pairs: dict[tuple[str, ...], Pair] = {}
         self._measured: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def of(self, claim: Mapping[Any, Any], dataset: str, model: str) -> dict[str, Any]:
         """Our number for a claim on this data set, if possible with this model, where it is from, and the verdict."""
-        row: dict[str, Any] = dict.fromkeys(_OURS, "") | dict.fromkeys(("ours", "low", "high", "p"), math.nan)
+        row: dict[str, Any] = dict.fromkeys(_OURS, "") | dict.fromkeys(_NUMBERS, math.nan)
         row |= {"n": pd.NA, "failed": pd.NA, "fitting": 0, "same_model": False, "verdict": NOT_RUN}
         is_order = claim["kind"] == "order"
         try:
@@ -181,26 +170,28 @@ class _Evidence:
         except NotRunError as lacking:
             return row | {"reason": str(lacking)}
         if is_order:
-            return row | {"verdict": order_verdict(row["ours"], row["low"], row["high"], row["p"])}
+            return row | {"verdict": order_verdict(*(row[name] for name in _NUMBERS[:5]))}
         return row | {"verdict": _value_verdict(row | dict(claim))}
 
     def _value(self, claim: Mapping[Any, Any], dataset: str, model: str) -> dict[str, Any]:
         metric = claim["metric"]
         cells = find_cells(self.runs, dataset, system_of(claim["method"], claim["setting"]))
-        scores = {
-            (cell.folder, cell.method): (cell, values)
+        scores = [
+            (cell, values)
             for cell in _preferred(cells, lambda cell: same_model(cell.run, model))
-            if (values := _scores(cell, metric))
-        }
+            if (values := _scores(cell.run, _answered(cell), metric))
+        ]
         if not scores:
             raise NotRunError(f"the runs of {dataset} do not have {metric}")
-        key, (cell, values) = max(scores.items(), key=lambda item: len(item[1][1]))
-        if (*key, metric) not in self._measured:
+        cell, values = max(scores, key=lambda found: len(found[1]))
+        key = (cell.folder, cell.method, metric)
+        if key not in self._measured:
             interval = mean_interval(values, resamples=self.resamples)
             ours = {"ours": math.fsum(values) / len(values), "low": interval.low, "high": interval.high}
-            failed = sum(s["method"] == cell.method and s["error"] is not None for s in cell.run.samples)
-            self._measured[*key, metric] = _scaled(ours, metric) | {"n": len(values), "failed": failed}
-        return self._measured[*key, metric] | _provenance(cell, model, fitting=len(cells))
+            failed = len(cell.run.of(cell.method)) - len(_answered(cell))
+            reason = _reason(_answered(cell), metric)
+            self._measured[key] = _scaled(ours, metric) | {"n": len(values), "failed": failed, "reason": reason}
+        return self._measured[key] | _provenance(cell, model, fitting=len(cells))
 
     def _order(self, claim: Mapping[Any, Any], dataset: str, model: str) -> dict[str, Any]:
         metric = claim["metric"]
@@ -225,10 +216,18 @@ class _Evidence:
         key = (cell.folder, cell.method, beside.folder, beside.method, metric)
         if key not in self._measured:
             result = paired_difference(*zip(*both, strict=True), resamples=self.resamples)
-            left_out = self._match(cell, beside).left_out.items()
-            failed = sum(len(ids) for reason, ids in left_out if reason.startswith("failed"))
+            pair = self._match(cell, beside)
+            failed = sum(len(ids) for reason, ids in pair.left_out.items() if reason.startswith("failed"))
+            differences = [a - b for a, b in both]
             ours = {"ours": result.mean, "low": result.low, "high": result.high}
-            self._measured[key] = _scaled(ours, metric) | {"p": result.p, "n": result.n, "failed": failed}
+            ours["detectable"] = smallest_detectable(differences)
+            self._measured[key] = _scaled(ours, metric) | {
+                "p": result.p,
+                "p_equivalent": math.nan if metric in UNSCALED else equivalence(differences, MARGIN),
+                "n": result.n,
+                "failed": failed,
+                "reason": _reason([sample for question in pair.matched for sample in (question.a, question.b)], metric),
+            }
         return self._measured[key] | _provenance(cell, model, beside, fitting=len(fitting))
 
     def _match(self, cell: Cell, beside: Cell) -> Pair:
@@ -238,10 +237,9 @@ class _Evidence:
         return self._pairs[key]
 
     def _paired(self, cell: Cell, beside: Cell, metric: str) -> list[tuple[float, float]]:
-        both = [
-            (_score(cell.run, question.a, metric), _score(beside.run, question.b, metric))
-            for question in self._match(cell, beside).matched
-        ]
+        matched = self._match(cell, beside).matched
+        names = _names([sample for both in matched for sample in (both.a, both.b)], metric)
+        both = [(_score(cell.run, pair.a, names), _score(beside.run, pair.b, names)) for pair in matched]
         return [(a, b) for a, b in both if a is not None and b is not None]
 
 
@@ -249,21 +247,32 @@ def _preferred(found: Sequence[_T], preferred: Callable[[_T], bool]) -> Sequence
     return [each for each in found if preferred(each)] or found
 
 
-def _scores(cell: Cell, metric: str) -> list[float]:
-    samples = (s for s in cell.run.samples if s["method"] == cell.method and s["error"] is None)
-    return [score for sample in samples if (score := _score(cell.run, sample, metric)) is not None]
+def _answered(cell: Cell) -> list[Sample]:
+    return [sample for sample in cell.run.of(cell.method) if sample.error is None]
 
 
-def _score(run: Run, sample: Sample, metric: str) -> float | None:
-    """A metric of an answer; None where it has none."""
-    if metric == "seconds":
-        seconds: float | None = run.info.get("seconds", {}).get(sample["method"], {}).get(sample["question_id"])
-        return seconds
-    if metric == "avg":
-        scores = [sample["metrics"].get(name) for name in AVERAGED]
-        return None if None in scores else math.fsum(scores) / len(scores)
-    score: float | None = sample["metrics"].get(metric)
-    return score
+def _scores(run: Run, samples: Sequence[Sample], metric: str) -> list[float]:
+    names = _names(samples, metric)
+    return [score for sample in samples if (score := _score(run, sample, names)) is not None]
+
+
+def _names(samples: Sequence[Sample], metric: str) -> list[str]:
+    """The metrics of a sample that a claim's metric is the mean of; the papers' acc is our `acc_raw`."""
+    names = list(AVERAGED if metric == "avg" else (metric,))
+    raw = all("acc_raw" in sample.metrics for sample in samples if "acc" in sample.metrics)
+    return ["acc_raw" if raw and name == "acc" else name for name in names]
+
+
+def _reason(samples: Sequence[Sample], metric: str) -> str:
+    return _NORMALISED if "acc" in _names(samples, metric) else ""
+
+
+def _score(run: Run, sample: Sample, names: Sequence[str]) -> float | None:
+    """The mean of some metrics of an answer; None where it lacks one."""
+    if list(names) == ["seconds"]:
+        return run.seconds(sample)
+    scores = [sample.metrics[name] for name in names if name in sample.metrics]
+    return math.fsum(scores) / len(scores) if len(scores) == len(names) else None
 
 
 def _scaled(numbers: Mapping[str, float], metric: str) -> dict[str, Any]:
@@ -272,21 +281,26 @@ def _scaled(numbers: Mapping[str, float], metric: str) -> dict[str, Any]:
 
 def _provenance(cell: Cell, model: str, beside: Cell | None = None, *, fitting: int) -> dict[str, Any]:
     """Which runs a number is from; `other_run` is empty where both sides are of one run."""
-    git = cell.run.info.get("git", {})
+    info = cell.run.info
+    searched = any(sample.counts.searches for each in (cell, beside or cell) for sample in _answered(each))
     return {
+        "selection": info.dataset.selection,
+        "corpus": info.dataset.corpus if searched else "none",
         "our_model": model_of(cell.run),
         "same_model": same_model(cell.run, model),
         "run": cell.folder,
         "our_method": cell.method,
         "other_run": "" if beside is None or beside.folder == cell.folder else beside.folder,
         "our_other": "" if beside is None else beside.method,
-        "retriever": cell.run.info["settings"].get("retriever", {}).get("name", ""),
-        "commit": git.get("commit", "")[:12] + ("+" if git.get("dirty") else ""),
+        "retriever": info.retriever.get("name", ""),
+        "commit": info.git.get("commit", "")[:12] + ("+" if info.git.get("dirty") else ""),
         "fitting": fitting,
     }
 
 
 def _value_verdict(row: Mapping[Any, Any]) -> str:
+    if row["corpus"] == "pooled":  # the papers searched a corpus that came as a whole
+        return OTHER_CORPUS
     return value_verdict(row["ours"], row["low"], row["high"], row["value"], row["tolerance"])
 
 
@@ -296,19 +310,6 @@ def _size(row: Mapping[Any, Any]) -> str:
     return _value_verdict(row)
 
 
-def _open(row: Mapping[Any, Any]) -> bool:
-    told = _told_from_zero(row["low"], row["high"], row["p"])
-    return bool(row["kind"] == "order" and row["verdict"] == DIFFERS and not told)
-
-
 def _supported(claims: pd.DataFrame) -> pd.Series:
     """Whether the paper's cells have what it claims; where nothing is printed (`value` is empty) they do not."""
     return claims["value"].notna() | claims["metric"].isin(UNSCALED)
-
-
-def _counted(table: pd.DataFrame) -> dict[str, int]:
-    counts = {"rows": len(table)} | {verdict: int((table["verdict"] == verdict).sum()) for verdict in VERDICTS}
-    counts["open"] = int(table["open"].sum())
-    if "same_model" in table:
-        counts["other_model"] = int(((table["verdict"] != NOT_RUN) & ~table["same_model"].astype(bool)).sum())
-    return counts

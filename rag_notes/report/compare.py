@@ -3,14 +3,15 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import pandas as pd
 
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
+from rag_notes.report.cells import method_label
 from rag_notes.report.tables import ANSWER_METRICS, RETRIEVAL_METRICS
-from rag_notes.running.correctness import outcome
+from rag_notes.running.correctness import correctness
 from rag_notes.running.records import RecordError, Run, Sample
 
 COSTS = ("searches", "distinct_passages", "calls", "prompt_tokens", "completion_tokens")
@@ -42,15 +43,15 @@ class Matched:
     @property
     def id(self) -> str:
         """The question's id."""
-        return str(self.a["question_id"])
+        return self.a.question.id
 
     @property
     def change(self) -> Change | None:
         """How the scores of the answers differ; None where they do not."""
-        before, after = outcome(self.a), outcome(self.b)
+        before, after = correctness(self.a), correctness(self.b)
         if (before == "right") != (after == "right"):
             return "won" if after == "right" else "lost"
-        scores = [[sample["metrics"].get(metric) for metric in ANSWER_METRICS] for sample in (self.a, self.b)]
+        scores = [[sample.metrics.get(metric) for metric in ANSWER_METRICS] for sample in (self.a, self.b)]
         return "other" if before != after or scores[0] != scores[1] else None
 
 
@@ -66,7 +67,7 @@ class Pair:
     @property
     def name(self) -> str:
         """The method, or both."""
-        return self.method_a if self.method_a == self.method_b else f"{self.method_a} → {self.method_b}"
+        return " → ".join(dict.fromkeys(map(method_label, (self.method_a, self.method_b))))
 
     def differing(self, change: Change | None = None) -> list[Matched]:
         """The questions on which the two differ in score, in their order; those of one change only if it is named."""
@@ -74,8 +75,8 @@ class Pair:
 
     def one_sided(self) -> dict[str, list[str]]:
         """The metrics that only the answers of one side have, by side: they are not compared."""
-        of_a = {metric for both in self.matched for metric in both.a["metrics"]}
-        of_b = {metric for both in self.matched for metric in both.b["metrics"]}
+        of_a = {metric for both in self.matched for metric in both.a.metrics}
+        of_b = {metric for both in self.matched for metric in both.b.metrics}
         sides = {
             side: [metric for metric in (*ANSWER_METRICS, *RETRIEVAL_METRICS) if metric in only]
             for side, only in (("A", of_a - of_b), ("B", of_b - of_a))
@@ -135,9 +136,9 @@ def compare_runs(
     Raises RecordError for different data sets, no method or no question in common, a method that a run lacks, and a
     method that would be compared with itself because both runs are the same object.
     """
-    if run_a.dataset != run_b.dataset:
+    if run_a.label != run_b.label:
         raise RecordError(
-            f"{names[0]} is of data set {run_a.dataset!r} and {names[1]} of {run_b.dataset!r}: "
+            f"{names[0]} is of data set {run_a.label!r} and {names[1]} of {run_b.label!r}: "
             "only runs of the same data set can be compared"
         )
     methods = _methods(run_a, run_b, method_a, method_b, names)
@@ -197,16 +198,16 @@ def _methods(
 
 
 def _by_question(run: Run, method: str) -> dict[str, Sample]:
-    return {sample["question_id"]: sample for sample in run.samples if sample["method"] == method}
+    return {sample.question.id: sample for sample in run.of(method)}
 
 
 def _mismatch(a: Sample, b: Sample) -> str:
     """Why the samples of a question id cannot be compared; empty where they can."""
-    if a["question"] != b["question"]:
+    if a.question.question != b.question.question:
         return "another question under the same id"
-    if a["gold"] != b["gold"]:
+    if a.gold != b.gold:
         return "other gold answers"
-    failed = [side for side, sample in (("A", a), ("B", b)) if sample["error"] is not None]
+    failed = [side for side, sample in (("A", a), ("B", b)) if sample.error is not None]
     return f"failed in {' and '.join(failed)}" if failed else ""
 
 
@@ -220,12 +221,11 @@ def _nothing_in_common(pair: Pair, names: tuple[str, str]) -> str:
 
 def _row(pair: Pair, kind: str, metric: str, confidence: float, resamples: int) -> dict[str, Any] | None:
     """The comparison by one metric of the questions that have it on both sides; None where there are none."""
-    part = "counts" if kind == "cost" else "metrics"
-    values = [
-        (float(both.a[part][metric]), float(both.b[part][metric]))
-        for both in pair.matched
-        if metric in both.a[part] and metric in both.b[part]
+    numbers = [
+        [float(getattr(sample.counts, metric)) if kind == "cost" else sample.metrics.get(metric) for sample in (a, b)]
+        for a, b in ((both.a, both.b) for both in pair.matched)
     ]
+    values = [(a, b) for a, b in numbers if a is not None and b is not None]
     if not values:
         return None
     a, b = [value for value, _ in values], [value for _, value in values]
@@ -252,20 +252,19 @@ def _row(pair: Pair, kind: str, metric: str, confidence: float, resamples: int) 
 
 def _settings(run: Run, side: str, pairs: Sequence[Pair]) -> dict[str, str]:
     """Everything that run.json says of how the run was made, of its methods those that are compared."""
-    info, settings = run.info, run.info["settings"]
-    methods = {}
-    for pair in pairs:
-        method = dict(settings["methods"].get(getattr(pair, side), {}))
-        methods[pair.name] = method.pop("settings", {}) | method
+    info = run.info
+    methods = {pair.name: info.methods[getattr(pair, side)] for pair in pairs}
     parts: dict[str, Any] = {
-        "data set": {"questions": info["dataset"].get("questions"), "sha256": info["dataset"].get("sha256")},
-        "method": methods,
-        "llm": settings.get("llm", {}),
-        "retriever": settings.get("retriever", {}),
-        "prompt": info.get("prompts", {}),
-        "endpoint": info.get("endpoint"),
-        "version": info.get("versions", {}),
-        "git": info.get("git", {}),
+        "data set": asdict(info.dataset),
+        "method": {name: method.settings | {"function": method.function} for name, method in methods.items()},
+        "llm": info.llm,
+        "repeat": info.repeat,
+        "retriever": info.retriever,
+        "prompt set": info.prompt_set,
+        "prompt": info.prompts,
+        "endpoint": info.endpoint,
+        "version": info.versions,
+        "git": info.git,
     }
     return dict(_flat(parts, ""))
 

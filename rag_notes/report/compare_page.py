@@ -11,12 +11,14 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from rag_notes.files import write_atomically
+from rag_notes.report.cells import DISAGREE, disagree, interval_text, p_text
 from rag_notes.report.compare import CHANGES, Comparison, Matched, Pair
 from rag_notes.report.page import places, render, scores, style, title_of
 from rag_notes.report.site import trace_links
 from rag_notes.report.tables import METRIC_LABELS, write_csv
-from rag_notes.running.correctness import meanings, outcome
-from rag_notes.running.records import Key, write_atomically
+from rag_notes.running.correctness import correctness, meanings
+from rag_notes.running.records import Key, Sample
 
 LISTED = 20
 """Differing questions that the text names."""
@@ -36,7 +38,9 @@ _HEADS = {
 _COST_HEADS = _HEADS | {"counts": "more/same/fewer"}
 _EXPLAINED = (
     "B - A with its {confidence:g} % interval and the p of the paired sign-flip permutation test; * where p < "
-    "{alpha:.2g} after Holm's correction for the methods compared by one metric. Wins, ties and losses are B's. "
+    "{alpha:.2g} after Holm's correction for the methods compared by one metric; "
+    f"{DISAGREE} where interval and test disagree about 0 (before correction): of few questions, or few that differ, "
+    "the bootstrap's interval is too narrow; the test decides. Wins, ties and losses are B's. "
     "Detectable: the smallest difference that n questions spread like these show with 80 % power at alpha .05 (paired "
     "t test); no spread: every question differs by the same, from which it cannot be told."
 )
@@ -87,9 +91,9 @@ def write_comparison(comparison: Comparison, out: str | Path, links: Links | Non
 
 
 def differing_questions(comparison: Comparison, links: Links | None = None) -> pd.DataFrame:
-    """Return a row for each question on which two methods differ in score: outcomes, answers, scores and links."""
+    """Return a row for each question on which two methods differ in score: correctness, answers, scores and links."""
     columns = ["method_a", "method_b", "question_id", "change", "question", "gold"]
-    columns += [f"{name}_{side}" for name in ("outcome", "answer", "scores", "trace") for side in "ab"]
+    columns += [f"{name}_{side}" for name in ("correctness", "answer", "scores", "trace") for side in "ab"]
     rows = []
     for pair in comparison.pairs:
         for both in pair.differing():
@@ -97,9 +101,9 @@ def differing_questions(comparison: Comparison, links: Links | None = None) -> p
             sides = {"a": (both.a, trace_a), "b": (both.b, trace_b)}
             rows.append(
                 {"method_a": pair.method_a, "method_b": pair.method_b, "question_id": both.id, "change": both.change}
-                | {"question": both.a["question"], "gold": " | ".join(both.a["gold"])}
-                | {f"outcome_{side}": outcome(sample) for side, (sample, _) in sides.items()}
-                | {f"answer_{side}": sample["answer"] for side, (sample, _) in sides.items()}
+                | {"question": both.a.question.question, "gold": " | ".join(both.a.gold)}
+                | {f"correctness_{side}": correctness(sample) for side, (sample, _) in sides.items()}
+                | {f"answer_{side}": sample.answer for side, (sample, _) in sides.items()}
                 | {f"scores_{side}": scores(sample) for side, (sample, _) in sides.items()}
                 | {f"trace_{side}": trace for side, (_, trace) in sides.items()}
             )
@@ -141,7 +145,7 @@ def _lines(comparison: Comparison, links: Links | None, page: Path | None) -> It
     yield f"{len(differing)} answers differ in score" + (":" if differing else "")
     for pair, both in differing[:LISTED]:
         where = f"{_plain(both.id)} ({pair.name})" if len(comparison.pairs) > 1 else _plain(both.id)
-        yield f"{where}, {outcome(both.a)} -> {outcome(both.b)}: {_short(both.a)} -> {_short(both.b)}"
+        yield f"{where}, {correctness(both.a)} -> {correctness(both.b)}: {_short(both.a)} -> {_short(both.b)}"
         if links:
             yield from (f"   {link}" for link in links.of(pair, both))
         elif page:
@@ -168,7 +172,7 @@ def explained(comparison: Comparison) -> str:
 def shown(row: Mapping[Any, Any]) -> dict[str, str]:
     """A row of the table as text, scores in %."""
     scale = 1 if row["kind"] == "cost" else 100
-    low, high, detectable = (scale * row[name] for name in ("low", "high", "smallest_detectable"))
+    detectable = scale * row["smallest_detectable"]
     if math.isnan(detectable):
         smallest = "n = 1" if row["n"] == 1 else "no spread"
     else:
@@ -178,22 +182,18 @@ def shown(row: Mapping[Any, Any]) -> dict[str, str]:
         "n": str(row["n"]),
         "a": f"{scale * row['mean_a']:,.1f}",
         "b": f"{scale * row['mean_b']:,.1f}",
-        "difference": f"{scale * row['difference']:+,.1f}"
-        + ("" if math.isnan(low) else f" [{low:+,.1f}, {high:+,.1f}]")
-        + ("*" if row["significant"] else ""),
-        "p": _p(row["p"]),
-        "p_holm": _p(row["p_holm"]),
+        "difference": interval_text(row["difference"], row["low"], row["high"], scale=scale, spec="+,.1f")
+        + ("*" if row["significant"] else "")
+        + (DISAGREE if disagree(row["low"], row["high"], row["p"], 1 - row["confidence"]) else ""),
+        "p": p_text(row["p"]),
+        "p_holm": p_text(row["p_holm"]),
         "counts": f"{row['wins']}/{row['ties']}/{row['losses']}",
         "detectable": smallest,
     }
 
 
-def _p(value: float) -> str:
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _short(sample: Mapping[str, Any], width: int = 60) -> str:
-    text = _plain(sample["answer"]) or "(empty)"
+def _short(sample: Sample, width: int = 60) -> str:
+    text = _plain(sample.answer) or "(empty)"
     return text if len(text) <= width else text[: width - 2] + " …"
 
 

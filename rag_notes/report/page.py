@@ -9,9 +9,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from rag_notes.report.cells import method_label
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS
 from rag_notes.report.trace import TRACE_CSS, render_answer, render_steps
-from rag_notes.running.correctness import FLAGS, OUTCOMES, flags, outcome
+from rag_notes.running.correctness import FLAGS, SIGNS, correctness, flags
 from rag_notes.running.records import Run, Sample
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -44,20 +45,20 @@ def places(names: Iterable[str], digits: int = 1) -> dict[str, str]:
 def title_of(runs: Iterable[Run]) -> str:
     """What a page about these runs is called: their data sets and their models."""
     runs = list(runs)
-    datasets = dict.fromkeys(run.dataset for run in runs)
-    models = dict.fromkeys(str(run.info["settings"].get("llm", {}).get("model", "unknown model")) for run in runs)
+    datasets = dict.fromkeys(run.label for run in runs)
+    models = dict.fromkeys(run.info.model for run in runs)
     return f"{', '.join(datasets)} · {', '.join(models)}"
 
 
 def scores(sample: Sample) -> str:
     """The answer's scores in a line."""
-    marks = [(metric, sample["metrics"][metric]) for metric in ANSWER_METRICS if metric in sample["metrics"]]
+    marks = [(metric, sample.metrics[metric]) for metric in ANSWER_METRICS if metric in sample.metrics]
     return " · ".join(f"{METRIC_LABELS[metric]} {value:.2f}".removesuffix(".00") for metric, value in marks)
 
 
 def tokens(sample: Sample) -> int:
     """Prompt and completion tokens of all calls."""
-    return int(sample["counts"]["prompt_tokens"] + sample["counts"]["completion_tokens"])
+    return sample.counts.prompt_tokens + sample.counts.completion_tokens
 
 
 @cache
@@ -71,7 +72,8 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "outcome": outcome,
+        "correctness": correctness,
+        "label": method_label,
         "flags": flags,
         "scores": scores,
         "tokens": tokens,
@@ -79,5 +81,5 @@ def _environment() -> Environment:
         "answer": lambda sample: Markup(render_answer(sample)),
         "number": lambda value: f"{value:,}",
     }
-    environment.globals |= {"OUTCOMES": OUTCOMES, "FLAGS": FLAGS}
+    environment.globals |= {"SIGNS": SIGNS, "FLAGS": FLAGS}
     return environment

@@ -6,6 +6,8 @@ import pandas as pd
 
 from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages
 from rag_notes.metrics.stats import mean_interval
+from rag_notes.report.cells import interval_text
+from rag_notes.report.markdown import markdown
 from rag_notes.retrieval.base import Retriever
 from rag_notes.types import Question
 
@@ -34,10 +36,7 @@ def retrieval_table(
 
     Both shares have the number of questions that they are of.
     """
-    lines = [
-        f"| data set | retriever | all-gold@{top_k} | questions | answer@{top_k} | questions |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for (dataset, retriever), frame in scores.items():
         cells = []
         for column in ("all_gold", "answer"):
@@ -46,7 +45,7 @@ def retrieval_table(
                 cells += ["–", "0"]
                 continue
             low, high, _ = mean_interval(values, confidence=confidence, resamples=resamples)
-            mean = sum(values) / len(values)
-            cells += [f"{100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]", str(len(values))]
-        lines.append(f"| {dataset} | {retriever} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            cells += [interval_text(sum(values) / len(values), low, high), str(len(values))]
+        rows.append([dataset, retriever, *cells])
+    heads = ["data set", "retriever", f"all-gold@{top_k}", "questions", f"answer@{top_k}", "questions"]
+    return markdown(pd.DataFrame(rows, columns=heads))

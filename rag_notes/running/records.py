@@ -60,11 +60,17 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """Which questions were asked: `sha256` is that of their records."""
+    """Which questions were asked of which corpus: `sha256` is that of the questions' records.
+
+    `selection` is all, papers (those that the papers asked) or how they were chosen, as `first 50`. `corpus` is pooled
+    where it was made of the questions' own paragraphs, given where it came as a whole.
+    """
 
     name: str
     questions: int
     sha256: str
+    selection: str = "all"
+    corpus: str = "pooled"
 
 
 @dataclass(frozen=True, slots=True)
