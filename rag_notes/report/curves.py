@@ -29,10 +29,10 @@ def with_settings(table: pd.DataFrame, runs: Sequence[Run], settings: Sequence[s
     Adds `family`, the name of the method's function, and a column for each of `settings`, empty where the method has
     none of that name.
     """
-    methods = {(run.dataset, name): method for run in runs for name, method in run.info["settings"]["methods"].items()}
+    methods = {(run.label, name): method for run in runs for name, method in run.info.methods.items()}
     described = [methods[row["dataset"], row["method"]] for row in table.to_dict("records")]
-    added = {name: [method["settings"].get(name) for method in described] for name in settings}
-    return table.assign(family=[method["function"].rpartition(".")[2] for method in described], **added)
+    added = {name: [method.settings.get(name) for method in described] for name in settings}
+    return table.assign(family=[method.family for method in described], **added)
 
 
 def curve_figure(points: pd.DataFrame, x: str, xlabel: str, *, line: str = "family") -> NotebookFigure:

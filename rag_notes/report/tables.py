@@ -11,7 +11,8 @@ from pandas.io.formats.style import Styler
 
 from rag_notes.llm.client import NOT_RECORDED
 from rag_notes.metrics.stats import Interval, PairedDifference, holm, mean_interval, paired_difference
-from rag_notes.running.records import Run, Sample, write_atomically
+from rag_notes.files import write_atomically
+from rag_notes.running.records import Run, Sample
 
 ANSWER_METRICS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit", "reject")
 """The metrics of an answer, in the order of every table and figure; a data set has those of its questions' tasks."""
@@ -61,7 +62,7 @@ def results(
 
     Raises ValueError where two runs are of one data set, or a run lacks the baseline.
     """
-    names = [run.dataset for run in runs]
+    names = [run.label for run in runs]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"two runs of data set {min(repeated)!r}; make one table for each model or setting")
     rows: list[dict[str, Any]] = []
@@ -110,7 +111,7 @@ def counts(
                 values = [float(value) for value in known[name].dropna()] if len(known) else []
                 if values:
                     interval = mean_interval(values, confidence=confidence, resamples=resamples, proportion=False)
-                    row = {"dataset": run.dataset, "method": method, "metric": name, "mean": _mean(values)}
+                    row = {"dataset": run.label, "method": method, "metric": name, "mean": _mean(values)}
                     rows.append(row | _interval_fields(interval) | {"n": len(values)})
     return pd.DataFrame(rows, columns=_COLUMNS[:8])
 
@@ -120,32 +121,32 @@ def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
 
     Numbers of samples: `questions` run, `errors`, those of them that are `not_recorded`, and `empty` answers.
     Numbers of responses, summed over all questions:
-    `unreadable`, `empty_responses`, `truncated`. Means over the questions answered without error: `searches` to
+    `parse_failures`, `empty_responses`, `truncated`. Means over the questions answered without error: `searches` to
     `completion_tokens` and `seconds` of model time. `cost` is their sum in US dollars. NaN where nothing is known,
     such as the cost without a price.
     """
     rows = []
     for run in runs:
-        seconds = run.info.get("seconds", {})
+        seconds = run.info.seconds
         for method in run.methods:
-            samples = [sample for sample in run.samples if sample["method"] == method]
-            answered = [sample for sample in samples if sample["error"] is None]
-            times = [seconds.get(method, {}).get(sample["question_id"], math.nan) for sample in answered]
-            costs = [sample["metrics"].get("cost", math.nan) for sample in answered]
+            samples = [sample for sample in run.samples if sample.method == method]
+            answered = [sample for sample in samples if sample.error is None]
+            times = [seconds.get(method, {}).get(sample.question.id, math.nan) for sample in answered]
+            costs = [sample.metrics.get("cost", math.nan) for sample in answered]
             rows.append(
                 {
-                    "dataset": run.dataset,
+                    "dataset": run.label,
                     "method": method,
                     "questions": len(samples),
                     "errors": len(samples) - len(answered),
-                    "not_recorded": sum(NOT_RECORDED in (sample["error"] or "") for sample in samples),
-                    "empty": sum(not sample["answer"].strip() for sample in answered),
+                    "not_recorded": sum(NOT_RECORDED in str(sample.error or "") for sample in samples),
+                    "empty": sum(not sample.answer.strip() for sample in answered),
                 }
                 | {
-                    count: sum(sample["counts"][count] for sample in samples)
-                    for count in ("unreadable", "empty_responses", "truncated")
+                    count: sum(getattr(sample.counts, count) for sample in samples)
+                    for count in ("parse_failures", "empty_responses", "truncated")
                 }
-                | {count: _mean([sample["counts"][count] for sample in answered]) for count in _COUNTS_PER_QUESTION}
+                | {count: _mean([getattr(sample.counts, count) for sample in answered]) for count in _COUNTS_PER_QUESTION}
                 | {"cost": math.fsum(costs) if costs else math.nan, "seconds": _mean(times)}
             )
     return pd.DataFrame(rows)
@@ -206,14 +207,14 @@ def _scores(run: Run) -> dict[str, dict[str, dict[str, float]]]:
     """Scores by method, metric and question of the samples without error."""
     scores: dict[str, dict[str, dict[str, float]]] = {method: {} for method in run.methods}
     for sample in run.samples:
-        if sample["error"] is None:
-            _add(scores[sample["method"]], sample)
+        if sample.error is None:
+            _add(scores[sample.method], sample)
     return scores
 
 
 def _add(scores: dict[str, dict[str, float]], sample: Sample) -> None:
-    for metric, value in sample["metrics"].items():
-        scores.setdefault(metric, {})[sample["question_id"]] = value
+    for metric, value in sample.metrics.items():
+        scores.setdefault(metric, {})[sample.question.id] = value
 
 
 def _family(
@@ -255,7 +256,7 @@ def _family(
 def _row(run: Run, method: str, metric: str, baseline: str | None, confidence: float) -> dict[str, Any]:
     """A row with nothing known but where it belongs."""
     return dict.fromkeys(_COLUMNS, math.nan) | {
-        "dataset": run.dataset,
+        "dataset": run.label,
         "method": method,
         "metric": metric,
         "interval": "",

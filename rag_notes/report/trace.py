@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
+from rag_notes.events import Event
 from rag_notes.running.records import Run, Sample
 
-Event = dict[str, Any]
+
 Piece = tuple[Literal["same", "added", "dropped"], str]
 
 _VERDICTS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit", "reject")
@@ -72,7 +73,7 @@ def render_trace(sample: Sample) -> str:
 def render_steps(sample: Sample) -> str:
     """Return the steps alone, without style, for a page that has TRACE_CSS and tells of question and answer itself."""
     parts = []
-    for title, events in _sections(sample["trace"]):
+    for title, events in _sections(sample.trace):
         parts.append(f"<section><h4>{escape(title)}</h4>")
         parts += [_event_html(event, best) for event, best in events]
         parts.append("</section>")
@@ -81,9 +82,9 @@ def render_steps(sample: Sample) -> str:
 
 def render_answer(sample: Sample) -> str:
     """Return the answer with its marks as HTML, or the error in its place."""
-    if sample["error"] is not None:
-        return _badge("bad", f"✗ {sample['error']}")
-    answer = escape(sample["answer"]) or "<em>empty</em>"
+    if sample.error is not None:
+        return _badge("bad", f"✗ {sample.error}")
+    answer = escape(sample.answer) or "<em>empty</em>"
     return f"<strong>{answer}</strong> {' '.join(_verdict_html(*verdict) for verdict in _verdicts(sample))}"
 
 
@@ -110,23 +111,23 @@ def _sections(trace: Sequence[Event]) -> Iterator[tuple[str, list[tuple[Event, s
     events: list[tuple[Event, str]] = []
     for event in trace:
         events.append((event, best))
-        if event["event"] == "note":
+        if event.event == "note":
             yield ("Initial note" if notes == 0 else f"Step {notes}"), events
-            best = event["text"] if event["kept"] else best
+            best = event.text if event.kept else best
             notes, events = notes + 1, []
     if events:
         yield ("Answer" if notes else "Steps"), events
 
 
 def _head(sample: Sample) -> Iterator[tuple[str, str]]:
-    yield "question", f"<strong>{escape(sample['question'])}</strong>"
-    yield "gold", escape(" | ".join(sample["gold"])) or "<em>none: unanswerable</em>"
-    yield "answer" if sample["error"] is None else "error", render_answer(sample)
-    yield "method", f"{escape(sample['method'])} · {escape(_counts(sample))}"
+    yield "question", f"<strong>{escape(sample.question.question)}</strong>"
+    yield "gold", escape(" | ".join(sample.gold)) or "<em>none: unanswerable</em>"
+    yield "answer" if sample.error is None else "error", render_answer(sample)
+    yield "method", f"{escape(sample.method)} · {escape(_counts(sample))}"
 
 
 def _verdicts(sample: Sample) -> list[tuple[str, float]]:
-    return [(metric, sample["metrics"][metric]) for metric in _VERDICTS if metric in sample["metrics"]]
+    return [(metric, sample.metrics[metric]) for metric in _VERDICTS if metric in sample.metrics]
 
 
 def _verdict_html(metric: str, value: float) -> str:
@@ -139,11 +140,11 @@ def _verdict_text(metric: str, value: float) -> str:
 
 
 def _counts(sample: Sample) -> str:
-    counts = sample["counts"]
-    tokens = counts["prompt_tokens"] + counts["completion_tokens"]
+    counts = sample.counts
+    tokens = counts.prompt_tokens + counts.completion_tokens
     return (
-        f"{counts['searches']} searches, {counts['distinct_passages']} distinct passages, "
-        f"{counts['calls']} calls, {tokens} tokens"
+        f"{counts.searches} searches, {counts.distinct_passages} distinct passages, "
+        f"{counts.calls} calls, {tokens} tokens"
     )
 
 
@@ -152,50 +153,50 @@ def _badge(kind: str, text: str) -> str:
 
 
 def _event_html(event: Event, best: str) -> str:
-    match event["event"]:
+    match event.event:
         case "search":
             passages = "".join(
-                f"<li><strong>{escape(hit['title'])}</strong> <span class='stage'>{escape(hit['id'])}, "
-                f"{hit['score']:.3f}</span><pre>{escape(hit['text'])}</pre></li>"
-                for hit in event["hits"]
+                f"<li><strong>{escape(hit.title)}</strong> <span class='stage'>{escape(hit.id)}, "
+                f"{hit.score:.3f}</span><pre>{escape(hit.text)}</pre></li>"
+                for hit in event.hits
             )
             return (
-                f"<details><summary>Search <em>{escape(event['query'])}</em> "
+                f"<details><summary>Search <em>{escape(event.query)}</em> "
                 f"<span class='stage'>{escape(_titles(event))}</span></summary><ol>{passages}</ol></details>"
             )
         case "ask":
             return _ask_html(event)
         case "note":
-            badge = _badge("good", "✓ kept") if event["kept"] else _badge("bad", "✗ rejected")
-            return f'<div>Note {badge}</div><div class="note">{_note_html(best, event["text"])}</div>'
-        case "unreadable":
-            return f"<div>{_badge('bad', '⚠ the response of ' + event['stage'] + ' could not be read')}</div>"
+            badge = _badge("good", "✓ kept") if event.kept else _badge("bad", "✗ rejected")
+            return f'<div>Note {badge}</div><div class="note">{_note_html(best, event.text)}</div>'
+        case "parse_failure":
+            return f"<div>{_badge('bad', '⚠ the response of ' + event.stage + ' could not be read')}</div>"
         case "stop":
-            return f"<div>Stopped: {_badge('partly', event['reason'])}</div>"
+            return f"<div>Stopped: {_badge('partly', event.reason)}</div>"
         case "decision":
-            return f"<div>Decided {escape(event['what'])}: {_badge('partly', event['outcome'])}</div>"
+            return f"<div>Decided {escape(event.what)}: {_badge('partly', event.outcome)}</div>"
         case _:
             raise ValueError(
-                f"unknown event {event['event']!r} in the trace; "
+                f"unknown event {event.event!r} in the trace; "
                 "known are search, ask, decision, note, unreadable and stop"
             )
 
 
 def _ask_html(event: Event) -> str:
-    if "response" not in event:
+    if event.response is None:
         return (
-            f"<details><summary>Ask {escape(event['stage'])} {_badge('bad', '✗ no response')}</summary>"
-            f"<pre>{escape(event['prompt'])}</pre></details>"
+            f"<details><summary>Ask {escape(event.stage)} {_badge('bad', '✗ no response')}</summary>"
+            f"<pre>{escape(event.prompt)}</pre></details>"
         )
-    cut = f" {_badge('bad', '⚠ cut at the token limit')}" if event["finish_reason"] == "length" else ""
+    cut = f" {_badge('bad', '⚠ cut at the token limit')}" if event.finish_reason == "length" else ""
     shown = ""
-    if _is_shown(event["stage"]):
-        shown = f" <code>{escape(_one_line(event['response']))}</code>"
+    if _is_shown(event.stage):
+        shown = f" <code>{escape(_one_line(event.response))}</code>"
     return (
-        f"<details><summary>Ask {escape(event['stage'])}{shown}{cut} <span class='stage'>{event['prompt_tokens']} + "
-        f"{event['completion_tokens']} tokens</span></summary><div class='stage'>prompt</div>"
-        f"<pre>{escape(event['prompt'])}</pre><div class='stage'>response</div>"
-        f"<pre>{escape(event['response'])}</pre></details>"
+        f"<details><summary>Ask {escape(event.stage)}{shown}{cut} <span class='stage'>{event.prompt_tokens} + "
+        f"{event.completion_tokens} tokens</span></summary><div class='stage'>prompt</div>"
+        f"<pre>{escape(event.prompt)}</pre><div class='stage'>response</div>"
+        f"<pre>{escape(event.response)}</pre></details>"
     )
 
 
@@ -218,7 +219,7 @@ def _note_html(best: str, note: str) -> str:
 
 
 def _titles(event: Event) -> str:
-    return "→ " + ("; ".join(hit["title"] or hit["id"] for hit in event["hits"]) or "nothing found")
+    return "→ " + ("; ".join(hit.title or hit.id for hit in event.hits) or "nothing found")
 
 
 def _one_line(text: str, width: int = 160) -> str:
@@ -227,38 +228,38 @@ def _one_line(text: str, width: int = 160) -> str:
 
 def _text(sample: Sample) -> str:
     marks = "  ".join(_verdict_text(*verdict) for verdict in _verdicts(sample))
-    outcome = f"answer    {sample['answer'] or '(empty)'}  [{marks}]"
+    outcome = f"answer    {sample.answer or '(empty)'}  [{marks}]"
     lines = [
-        f"question  {sample['question']}",
-        f"gold      {' | '.join(sample['gold']) or '(none: unanswerable)'}",
-        outcome if sample["error"] is None else f"error     {sample['error']}",
-        f"method    {sample['method']}: {_counts(sample)}",
+        f"question  {sample.question.question}",
+        f"gold      {' | '.join(sample.gold) or '(none: unanswerable)'}",
+        outcome if sample.error is None else f"error     {sample.error}",
+        f"method    {sample.method}: {_counts(sample)}",
     ]
-    for title, events in _sections(sample["trace"]):
+    for title, events in _sections(sample.trace):
         lines += ["", title]
         lines += [f"  {line}" for event, best in events for line in _event_text(event, best)]
     return "\n".join(lines)
 
 
 def _event_text(event: Event, best: str) -> Iterator[str]:
-    match event["event"]:
+    match event.event:
         case "search":
-            yield f"search {event['query']}"
+            yield f"search {event.query}"
             yield f"  {_titles(event)}"
-        case "ask" if "response" not in event:
-            yield f"ask {event['stage']}: no response"
+        case "ask" if event.response is None:
+            yield f"ask {event.stage}: no response"
         case "ask":
-            shown = f": {_one_line(event['response'])}" if _is_shown(event["stage"]) else ""
-            cut = " (cut at the token limit)" if event["finish_reason"] == "length" else ""
-            yield f"ask {event['stage']}{shown}{cut}"
+            shown = f": {_one_line(event.response)}" if _is_shown(event.stage) else ""
+            cut = " (cut at the token limit)" if event.finish_reason == "length" else ""
+            yield f"ask {event.stage}{shown}{cut}"
         case "note":
-            yield f"note {'kept' if event['kept'] else 'rejected'}"
+            yield f"note {'kept' if event.kept else 'rejected'}"
             signs = {"same": " ", "added": "+", "dropped": "-"}
-            for kind, text in compare_notes(best, event["text"]):
+            for kind, text in compare_notes(best, event.text):
                 yield f"  {signs[kind]} {text}"
-        case "unreadable":
-            yield f"UNREADABLE response of {event['stage']}"
+        case "parse_failure":
+            yield f"UNREADABLE response of {event.stage}"
         case "stop":
-            yield f"stopped: {event['reason']}"
+            yield f"stopped: {event.reason}"
         case "decision":
-            yield f"decided {event['what']}: {event['outcome']}"
+            yield f"decided {event.what}: {event.outcome}"

@@ -3,21 +3,22 @@
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from rag_notes.events import ParseFailure
 from rag_notes.running.records import Sample
 
-Outcome = Literal["right", "wrong", "unreadable", "error", "unmarked"]
+Correctness = Literal["right", "wrong", "parse_failure", "error", "unscored"]
 
-OUTCOMES: Mapping[Outcome, str] = {
+OUTCOMES: Mapping[Correctness, str] = {
     "right": "✓",
     "wrong": "✗",
-    "unreadable": "?",
+    "parse_failure": "?",
     "error": "⚠",
-    "unmarked": "·",
+    "unscored": "·",
 }
 """The outcomes in their order, each with its sign."""
 
 FLAGS: Mapping[str, str] = {
-    "unreadable": "a step could not be read",
+    "parse_failures": "a step could not be read",
     "truncated": "a response was cut",
     "empty_responses": "a response was empty",
 }
@@ -31,51 +32,50 @@ _RIGHT: Mapping[str, str] = {  # the metric that decides, in order of precedence
 }
 
 
-def outcome(sample: Sample) -> Outcome:
+def correctness(sample: Sample) -> Correctness:
     """Tell whether the answer of a sample is right.
 
     The metric of the question's task decides: `reject`, `yes_no_acc`, `str_hit` or `acc`, whichever the sample has
-    first, and right is 1. An answer that is not right is unreadable rather than wrong where it is blank, says neither
-    yes nor no, or was to be read from a response that could not be read. `error` is a question that failed, `unmarked`
+    first, and right is 1. An answer that is not right is parse_failure rather than wrong where it is blank, says neither
+    yes nor no, or was to be read from a response that could not be read. `error` is a question that failed, `unscored`
     one without any of these metrics.
     """
-    if sample["error"] is not None:
+    if sample.error is not None:
         return "error"
     deciding = _deciding(sample)
     if deciding is None:
-        return "unmarked"
-    if sample["metrics"][deciding] == 1:
+        return "unscored"
+    if sample.metrics[deciding] == 1:
         return "right"
-    return "unreadable" if _unread(sample) else "wrong"
+    return "parse_failure" if _unread(sample) else "wrong"
 
 
 def flags(sample: Sample) -> list[str]:
     """Return which of `FLAGS` hold for a sample, whatever its outcome."""
-    return [name for name in FLAGS if sample["counts"].get(name)]
+    return [name for name in FLAGS if getattr(sample.counts, name)]
 
 
-def meanings(samples: Iterable[Sample]) -> dict[Outcome, str]:
+def meanings(samples: Iterable[Sample]) -> dict[Correctness, str]:
     """Return what each outcome means for the tasks of these samples, to be printed beside them."""
-    deciding = {_deciding(sample) for sample in samples if sample["error"] is None}
+    deciding = {_deciding(sample) for sample in samples if sample.error is None}
     right = [f"{meaning} ({metric} = 1)" for metric, meaning in _RIGHT.items() if metric in deciding]
-    found: dict[Outcome, str] = {
+    found: dict[Correctness, str] = {
         "right": "; ".join(right) or "no answer was marked",
         "wrong": "everything else that was marked",
-        "unreadable": "not right, and blank, neither yes nor no, or without the marker that the answer is read by",
+        "parse_failure": "not right, and blank, neither yes nor no, or without the marker that the answer is read by",
         "error": "the question failed; it has no answer",
     }
     if None in deciding:
-        found["unmarked"] = "the task has none of these metrics"
+        found["unscored"] = "the task has none of these metrics"
     return found
 
 
 def _deciding(sample: Sample) -> str | None:
-    return next((metric for metric in _RIGHT if metric in sample["metrics"]), None)
+    return next((metric for metric in _RIGHT if metric in sample.metrics), None)
 
 
 def _unread(sample: Sample) -> bool:
-    """Whether the answer itself is what could not be read; an unreadable judgement on the way is a flag."""
-    if sample["metrics"].get("empty") or sample["metrics"].get("yes_no_unread"):
+    """Whether the answer itself is what could not be read; an parse_failure judgement on the way is a flag."""
+    if sample.metrics.get("empty") or sample.metrics.get("yes_no_unread"):
         return True
-    last = sample["trace"][-1] if sample["trace"] else {}
-    return bool(last.get("event") == "unreadable")
+    return bool(sample.trace) and isinstance(sample.trace[-1], ParseFailure)
