@@ -1,0 +1,1 @@
+"""What the papers print and claim, and the verification of it by our runs."""

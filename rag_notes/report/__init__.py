@@ -1,1 +1,1 @@
-"""Tables, figures, traces, comparisons and reports, all of them made from runs alone."""
+"""What any run can be shown as: tables, figures, traces, reports and comparisons."""

@@ -1,11 +1,29 @@
-"""Numbers as the cells of a table print them."""
+"""Numbers and names as tables and figures print them."""
 
 import math
 
+DISAGREE = "†"
+"""Marks a difference about which its interval and its test disagree."""
 
-def interval_text(mean: float, low: float, high: float, *, scale: float = 100.0) -> str:
+
+def interval_text(mean: float, low: float, high: float, *, scale: float = 100.0, spec: str = ".1f") -> str:
     """A mean with its interval, as `26.5 [14.6, 43.1]`: without interval where `low` is NaN, `–` where `mean` is."""
     if math.isnan(mean):
         return "–"
-    interval = "" if math.isnan(low) else f" [{scale * low:.1f}, {scale * high:.1f}]"
-    return f"{scale * mean:.1f}{interval}"
+    interval = "" if math.isnan(low) else f" [{scale * low:{spec}}, {scale * high:{spec}}]"
+    return f"{scale * mean:{spec}}{interval}"
+
+
+def p_text(p: float) -> str:
+    """A p value to three decimals; `–` where nothing was tested."""
+    return "–" if math.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}"
+
+
+def disagree(low: float, high: float, p: float, alpha: float) -> bool:
+    """Whether the interval of a difference and the p of its test say different things about 0."""
+    return not math.isnan(p) and not math.isnan(low) and (low > 0 or high < 0) != (p < alpha)
+
+
+def method_label(name: str) -> str:
+    """What a table or figure calls a method."""
+    return name.replace("_", " ")

@@ -9,9 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from rag_notes.running.records import Run
+from rag_notes.report.cells import method_label
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
+from rag_notes.running.records import Run
 
 _COUNT_LABELS = {
     "searches": "Searches a question",
@@ -97,7 +98,7 @@ def _curves(axes: Axes, by_line: Sequence[tuple[str, pd.DataFrame]], x: str, cat
             points["place"] + shift,
             mean,
             yerr=reach,
-            label=name.replace("_", " "),
+            label=method_label(name),
             color=PALETTE[number % len(PALETTE)],
             marker=MARKERS[number % len(MARKERS)],
             elinewidth=0.7,

@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from rag_notes.report.cells import method_label
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, write_csv
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -49,14 +51,16 @@ STYLE: dict[Any, Any] = {
 """Settings of matplotlib for every figure; use as `matplotlib.rc_context(STYLE)`."""
 
 _DPI = 200
-_LABELS_WIDTH = 1.3  # inches, for the methods' names
-_PANEL_WIDTHS = {1: 3.6, 2: 2.3, 3: 1.85}  # inches, by the number of panels side by side
+_COLUMN_WIDTH, _PAGE_WIDTH = 3.4, 7.0  # inches, of a paper
+_IN_COLUMN = 3  # panels side by side that a column takes
+_LABELS_WIDTH = 1.1  # inches, for the methods' names
+_LETTER = 0.065  # inches
 _ROW, _ROW_WITH_PAPER = 0.18, 0.26  # inches for a method
 _GREY = "#595959"
-_OUTCOMES = {  # of the test against the baseline: colour, marker, what the legend says
+_TESTS = {  # of the test against the baseline: colour, marker, what the legend says
     "better": (PALETTE[0], "^", "significantly better"),
     "worse": (PALETTE[1], "v", "significantly worse"),
-    "open": (_GREY, "o", "no significant difference"),
+    "not significant": (_GREY, "o", "no significant difference"),
     "baseline": ("black", "s", "baseline"),
 }
 _HOLLOW: dict[str, Any] = {
@@ -94,13 +98,20 @@ class NotebookFigure(Figure):
 
 
 def main_figure(
-    results: pd.DataFrame, *, paper: pd.DataFrame | None = None, metrics: Sequence[str] = ANSWER_METRICS
+    results: pd.DataFrame,
+    *,
+    paper: pd.DataFrame | None = None,
+    metrics: Sequence[str] = ANSWER_METRICS,
+    families: Mapping[str, str] | None = None,
 ) -> NotebookFigure:
     """Draw every method's mean with its interval: a row of panels a data set, a panel for each of its metrics, in %.
 
-    `results` is what `rag_notes.report.results` gave. The vertical line is the baseline; colour and marker say how the
-    test against it came out. `paper` is what `beside_paper` gave: the papers' values are hollow marks, a shape for each
-    of their models. Raises ValueError where `results` has none of `metrics`.
+    `results` is what `results` of the tables gave. Methods are in the order of their means in a row's first panel, the
+    best on top, equal ones by the next; `families` names what a method belongs to, and keeps those of a family
+    together, in the order of the families. The vertical line is the baseline; colour and marker say how the test against it came out. The figure
+    is as wide as a paper's column where three panels a row do, otherwise as its page. `paper` has the papers' values,
+    with the columns dataset, method, metric, `theirs`, paper and model: hollow marks, a shape for each of their models.
+    Raises ValueError where `results` has none of `metrics`.
     """
     panels = {
         dataset: [metric for metric in metrics if metric in set(rows["metric"])]
@@ -115,17 +126,17 @@ def main_figure(
     models = list(dict.fromkeys(zip(theirs["paper"], theirs["model"], strict=True)))
     markers = dict(zip(models, _PAPER_MARKERS * math.ceil(len(models) / len(_PAPER_MARKERS)), strict=False))
 
-    methods = {
-        str(dataset): list(dict.fromkeys(shown.loc[shown["dataset"] == dataset, "method"])) for dataset in panels
-    }
+    methods = {str(dataset): _ordered(shown[shown["dataset"] == dataset], families or {}) for dataset in panels}
     columns = max(len(of_dataset) for of_dataset in panels.values())
     row = _ROW_WITH_PAPER if models else _ROW
     heights = [0.68 + row * len(methods[str(dataset)]) for dataset in panels]
-    width = _LABELS_WIDTH + columns * _PANEL_WIDTHS.get(columns, 1.45)
+    width = _COLUMN_WIDTH if columns <= _IN_COLUMN and not models else _PAGE_WIDTH
+    letters = int((width - _LABELS_WIDTH) / columns / _LETTER)
     with mpl.rc_context(STYLE):
         handles = _legend_handles(shown, markers)
         legend_columns = max(1, int(width / (2.9 if models else 1.7)))  # inches that the longest label needs
-        legend_height = 0.18 * (2 + math.ceil(len(handles) / legend_columns))
+        title = textwrap.fill(_legend_title(shown), int(width / _LETTER))
+        legend_height = 0.18 * (2 + title.count("\n") + math.ceil(len(handles) / legend_columns))
         figure = NotebookFigure(
             figsize=(width, sum(heights) + legend_height),
             layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.05),
@@ -136,15 +147,15 @@ def main_figure(
                 axes = figure.add_subplot(grid[i, j])
                 cells = shown[(shown["dataset"] == dataset) & (shown["metric"] == metric)]
                 marks = theirs[(theirs["dataset"] == dataset) & (theirs["metric"] == metric)]
-                _panel(axes, cells, methods[str(dataset)], marks, markers)
-                axes.set_xlabel(_metric_label(metric, cells))
+                _panel(axes, cells, methods[str(dataset)], marks, markers, max(2, letters // 6))
+                axes.set_xlabel(_metric_label(metric, cells, letters))
                 if j == 0:
                     axes.set_title(str(dataset), loc="left", fontweight="bold")
                 else:
                     axes.tick_params(labelleft=False)
         figure.legend(
             handles=handles,
-            title=_legend_title(shown),
+            title=title,
             title_fontsize=8,
             loc="outside lower center",
             ncols=legend_columns,
@@ -186,9 +197,10 @@ def _panel(
     methods: Sequence[str],
     marks: pd.DataFrame,
     markers: Mapping[tuple[str, str], str],
+    ticks: int,
 ) -> None:
     places = {method: float(place) for place, method in enumerate(methods)}
-    axes.set_yticks(range(len(methods)), [_spaced(method) for method in methods])
+    axes.set_yticks(range(len(methods)), [method_label(method) for method in methods])
     axes.set_ylim(len(methods) - 0.5, -0.5)  # the first method on top
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=True)
@@ -201,50 +213,56 @@ def _panel(
         marker = markers[row["paper"], row["model"]]
         axes.plot(row["theirs"], places[row["method"]] + apart, marker=marker, **_HOLLOW)
     for row in cells.to_dict("records"):
-        colour, marker, _ = _OUTCOMES[_outcome(row)]
+        colour, marker, _ = _TESTS[_test_of(row)]
         place = places[row["method"]] - apart
         axes.plot([100 * row["low"], 100 * row["high"]], [place, place], color=colour, marker="none")
         axes.plot(100 * row["mean"], place, color=colour, marker=marker, linestyle="none", zorder=3)
         if row["method"] == row["baseline"]:
             axes.axvline(100 * row["mean"], color="#9a9a9a", linewidth=0.9, zorder=0.9, marker="none")
     axes.margins(x=0.08)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=min(5, ticks), steps=[1, 2, 2.5, 5, 10], min_n_ticks=2))
 
 
-def _outcome(row: Mapping[Any, Any]) -> str:
+def _test_of(row: Mapping[Any, Any]) -> str:
     if row["method"] == row["baseline"]:
         return "baseline"
     if not row["significant"]:
-        return "open"
+        return "not significant"
     return "better" if row["difference"] > 0 else "worse"
 
 
-def _metric_label(metric: str, cells: pd.DataFrame) -> str:
+def _ordered(shown: pd.DataFrame, families: Mapping[str, str]) -> list[str]:
+    """The methods of a data set, the best of a family first."""
+    order = list(dict.fromkeys(families.values()))
+    keys: dict[str, tuple[int, list[float]]] = {}
+    for method, mean in zip(shown["method"], shown["mean"], strict=True):
+        family = order.index(families[method]) if method in families else len(order)
+        keys.setdefault(method, (family, []))[1].append(math.inf if math.isnan(mean) else -mean)
+    return sorted(keys, key=lambda method: keys[method])
+
+
+def _metric_label(metric: str, cells: pd.DataFrame, letters: int) -> str:
     least, most = cells["n"].min(), cells["n"].max()
     n = str(most) if least == most else f"{least} to {most}"
-    return f"{METRIC_LABELS.get(metric, metric)} (%)\nn = {n}"
+    return textwrap.fill(f"{METRIC_LABELS.get(metric, metric)} (%)", letters) + f"\nn = {n}"
 
 
 def _legend_title(shown: pd.DataFrame) -> str:
     confidence, baseline = shown["confidence"].iloc[0], shown["baseline"].iloc[0]
-    test = f"; test against {_spaced(baseline)}, p < {1 - confidence:.2g} after Holm" if baseline else ""
+    test = f"; test against {method_label(baseline)}, p < {1 - confidence:.2g} after Holm" if baseline else ""
     return f"Mean with {100 * confidence:g} % interval{test}"
 
 
 def _legend_handles(shown: pd.DataFrame, markers: Mapping[tuple[str, str], str]) -> list[Line2D]:
-    present = {_outcome(row) for row in shown.to_dict("records")}
+    present = {_test_of(row) for row in shown.to_dict("records")}
     compared = bool(shown["baseline"].iloc[0])
     handles = [
         Line2D([], [], color=colour, marker=marker, label=label if compared else "mean")
-        for outcome, (colour, marker, label) in _OUTCOMES.items()
-        if outcome in present
+        for result, (colour, marker, label) in _TESTS.items()
+        if result in present
     ]
     handles += [
         Line2D([], [], marker=marker, label=f"{model} ({paper} paper)", **_HOLLOW)
         for (paper, model), marker in markers.items()
     ]
     return handles
-
-
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from rag_notes.llm.client import NOT_RECORDED
-from rag_notes.metrics.stats import Interval, PairedDifference, holm, mean_interval, paired_difference
 from rag_notes.files import write_atomically
-from rag_notes.running.records import Run, Sample
+from rag_notes.metrics.stats import Interval, PairedDifference, holm, mean_interval, paired_difference
+from rag_notes.report.cells import DISAGREE, disagree, interval_text, method_label
+from rag_notes.running.records import Run
 
 ANSWER_METRICS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit", "reject")
 """The metrics of an answer, in the order of every table and figure; a data set has those of its questions' tasks."""
+
+RESULT_METRICS = ("em", "f1", "acc", "acc_raw", "yes_no_acc", "str_em", "str_hit", "reject")
+"""The same as `results` has them: behind `acc` the papers' own containment, of strings that are not normalised."""
 
 RETRIEVAL_METRICS = ("all_gold_first", "all_gold_seen", "answer_in_passages_seen")
 """The metrics of the passages of the first search (`_first`) and of all searches (`_seen`)."""
@@ -24,20 +28,22 @@ METRIC_LABELS: Mapping[str, str] = {
     "em": "EM",
     "f1": "F1",
     "acc": "Acc.",
+    "acc_raw": "Acc. (raw)",
     "yes_no_acc": "Yes/no acc.",
     "str_em": "str-EM",
     "str_hit": "str-hit",
     "reject": "Reject",
     "avg": "Avg.",
-    "all_gold_first": "All gold, first",
-    "all_gold_seen": "All gold, seen",
-    "answer_in_passages_seen": "Answer seen",
+    "all_gold_first": "All gold, first search",
+    "all_gold_seen": "All gold, all searches",
+    "answer_in_passages_seen": "Answer found, all searches",
 }
 """How tables and figures print a metric."""
 
 # A caption is no wider than its table by itself: below a narrow or an empty one it would have a word a line.
 _CAPTION_STYLE = "caption-side: bottom; text-align: left; padding-top: 0.6em; min-width: 40em"
-_NOT_AVERAGED = "reject"  # asked of other questions than the rest: the unanswerable ones
+_NOT_AVERAGED = ("reject", "acc_raw")  # of other questions than the rest, the unanswerable ones; a second acc
+_NOT_RECORDED = "RecordingMissError"
 _COUNTS_PER_QUESTION = (
     "searches",
     "steps",
@@ -57,25 +63,26 @@ def results(
     answered without error. `difference` to `p`, `wins`, `ties` and `losses` compare the method with `baseline` on the
     `n_paired` questions that both answered without error; `p_holm` is corrected for the methods compared on one data
     set by one metric, and `significant` is p_holm < 1 - confidence. `avg`, given where a data set has two or more
-    answer metrics, is the mean of their means without `reject`, and comes without interval and test. A method of which
-    every question failed has its answer metrics with n = 0. Without `baseline` nothing is compared.
+    answer metrics, is the mean of their means without `reject` and `acc_raw`, and comes without interval and test. A
+    method of which every question failed has its answer metrics with n = 0. Without `baseline` nothing is compared.
 
-    Raises ValueError where two runs are of one data set, or a run lacks the baseline.
+    `dataset` is the run's label: the data set's name with the condition, if there is one. Raises ValueError where two
+    runs have the same label, or a run lacks the baseline.
     """
     names = [run.label for run in runs]
     if repeated := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"two runs of data set {min(repeated)!r}; make one table for each model or setting")
+        raise ValueError(f"two runs of {min(repeated)!r}; make one table for each model or setting")
     rows: list[dict[str, Any]] = []
     for run in runs:
         if baseline is not None and baseline not in run.methods:
-            raise ValueError(f"baseline {baseline!r} is not in the run of {run.dataset!r}, which has {run.methods}")
+            raise ValueError(f"baseline {baseline!r} is not in the run of {run.label!r}, which has {run.methods}")
         scores = _scores(run)
         family_of = partial(_family, run, scores=scores, baseline=baseline, confidence=confidence, resamples=resamples)
         answer, retrieval = (
             [metric for metric in metrics if any(metric in of_method for of_method in scores.values())]
-            for metrics in (ANSWER_METRICS, RETRIEVAL_METRICS)
+            for metrics in (RESULT_METRICS, RETRIEVAL_METRICS)
         )
-        averaged = [metric for metric in answer if metric != _NOT_AVERAGED]
+        averaged = [metric for metric in answer if metric not in _NOT_AVERAGED]
         means: dict[str, list[tuple[float, int]]] = {method: [] for method in run.methods}
         for metric in answer:
             family = family_of(metric=metric, methods=run.methods)
@@ -127,26 +134,27 @@ def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
     """
     rows = []
     for run in runs:
-        seconds = run.info.seconds
         for method in run.methods:
-            samples = [sample for sample in run.samples if sample.method == method]
+            samples = run.of(method)
             answered = [sample for sample in samples if sample.error is None]
-            times = [seconds.get(method, {}).get(sample.question.id, math.nan) for sample in answered]
+            times = [math.nan if (time := run.seconds(sample)) is None else time for sample in answered]
             costs = [sample.metrics.get("cost", math.nan) for sample in answered]
+            counted = [asdict(sample.counts) for sample in samples]
+            counted_answered = [asdict(sample.counts) for sample in answered]
             rows.append(
                 {
                     "dataset": run.label,
                     "method": method,
                     "questions": len(samples),
                     "errors": len(samples) - len(answered),
-                    "not_recorded": sum(NOT_RECORDED in str(sample.error or "") for sample in samples),
+                    "not_recorded": [error.kind for sample in samples if (error := sample.error)].count(_NOT_RECORDED),
                     "empty": sum(not sample.answer.strip() for sample in answered),
                 }
                 | {
-                    count: sum(getattr(sample.counts, count) for sample in samples)
+                    count: sum(counts[count] for counts in counted)
                     for count in ("parse_failures", "empty_responses", "truncated")
                 }
-                | {count: _mean([getattr(sample.counts, count) for sample in answered]) for count in _COUNTS_PER_QUESTION}
+                | {count: _mean([counts[count] for counts in counted_answered]) for count in _COUNTS_PER_QUESTION}
                 | {"cost": math.fsum(costs) if costs else math.nan, "seconds": _mean(times)}
             )
     return pd.DataFrame(rows)
@@ -155,8 +163,8 @@ def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
 def results_table(table: pd.DataFrame) -> Styler:
     """Return what `results` gave as methods x (data set, metric) for display, in %; its caption says how to read it.
 
-    A cell is `mean [low, high]`, with `*` where the difference to the baseline is significant, and `n = ...` where it
-    covers fewer questions than others of its column.
+    A cell is `mean [low, high]`, with `*` where the difference to the baseline is significant, `†` where its interval
+    and its test disagree, and `n = ...` where it covers fewer questions than others of its column.
     """
     most = table.groupby(["dataset", "metric"])["n"].transform("max")
     cells = table.assign(
@@ -168,7 +176,7 @@ def results_table(table: pd.DataFrame) -> Styler:
     by_place = {(row["method"], row["dataset"], row["metric"]): row["cell"] for row in cells.to_dict("records")}
     wide = pd.DataFrame(
         [[by_place.get((method, *column), "–") for column in columns] for method in methods],
-        index=pd.Index(methods, name="method"),
+        index=pd.Index(map(method_label, methods), name="method"),
         columns=pd.MultiIndex.from_arrays(
             [[dataset for dataset, _ in columns], [metric for _, metric in columns]], names=["data set", "metric"]
         ),
@@ -208,13 +216,9 @@ def _scores(run: Run) -> dict[str, dict[str, dict[str, float]]]:
     scores: dict[str, dict[str, dict[str, float]]] = {method: {} for method in run.methods}
     for sample in run.samples:
         if sample.error is None:
-            _add(scores[sample.method], sample)
+            for metric, value in sample.metrics.items():
+                scores[sample.method].setdefault(metric, {})[sample.question.id] = value
     return scores
-
-
-def _add(scores: dict[str, dict[str, float]], sample: Sample) -> None:
-    for metric, value in sample.metrics.items():
-        scores.setdefault(metric, {})[sample.question.id] = value
 
 
 def _family(
@@ -289,11 +293,15 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _cell(row: Mapping[Any, Any], most: int) -> str:
-    if math.isnan(row["mean"]):
-        return "–"
-    interval = "" if math.isnan(row["low"]) else f" [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
-    fewer = f" n = {row['n']}" if row["n"] < most else ""
-    return f"{100 * row['mean']:.1f}{interval}{'*' if row['significant'] else ''}{fewer}"
+    text = interval_text(row["mean"], row["low"], row["high"])
+    star = "*" if row["significant"] else ""
+    dagger = DISAGREE if disagreeing(row) else ""
+    return text + star + dagger + (f" n = {row['n']}" if row["n"] < most and text != "–" else "")
+
+
+def disagreeing(row: Mapping[Any, Any]) -> bool:
+    """Whether the interval of a row's difference and its test, before correction, disagree."""
+    return disagree(row["difference_low"], row["difference_high"], row["p"], 1 - row["confidence"])
 
 
 def _caption(table: pd.DataFrame) -> str:
@@ -313,5 +321,10 @@ def _caption(table: pd.DataFrame) -> str:
         parts.append(
             f"* differs from {baseline} with p < {1 - level:.2g} (two-sided paired sign-flip permutation test, "
             "Holm-corrected for the methods of a column)."
+        )
+    if any(disagreeing(row) for row in table.to_dict("records")):
+        parts.append(
+            f"{DISAGREE} the bootstrap interval of the difference and this test disagree about 0 (before correction): "
+            "of few questions, or few that differ, the interval is too narrow; the test decides."
         )
     return " ".join(parts)

@@ -6,15 +6,14 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Literal
 
-from rag_notes.events import Event
+from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
+from rag_notes.report.tables import ANSWER_METRICS
 from rag_notes.running.records import Run, Sample
-
 
 Piece = tuple[Literal["same", "added", "dropped"], str]
 
-_VERDICTS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit", "reject")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 # Colours are set with enough contrast for both themes, or mixed into whatever the page's own background is.
@@ -111,7 +110,7 @@ def _sections(trace: Sequence[Event]) -> Iterator[tuple[str, list[tuple[Event, s
     events: list[tuple[Event, str]] = []
     for event in trace:
         events.append((event, best))
-        if event.event == "note":
+        if isinstance(event, Note):
             yield ("Initial note" if notes == 0 else f"Step {notes}"), events
             best = event.text if event.kept else best
             notes, events = notes + 1, []
@@ -127,7 +126,7 @@ def _head(sample: Sample) -> Iterator[tuple[str, str]]:
 
 
 def _verdicts(sample: Sample) -> list[tuple[str, float]]:
-    return [(metric, sample.metrics[metric]) for metric in _VERDICTS if metric in sample.metrics]
+    return [(metric, sample.metrics[metric]) for metric in ANSWER_METRICS if metric in sample.metrics]
 
 
 def _verdict_html(metric: str, value: float) -> str:
@@ -141,10 +140,9 @@ def _verdict_text(metric: str, value: float) -> str:
 
 def _counts(sample: Sample) -> str:
     counts = sample.counts
-    tokens = counts.prompt_tokens + counts.completion_tokens
     return (
         f"{counts.searches} searches, {counts.distinct_passages} distinct passages, "
-        f"{counts.calls} calls, {tokens} tokens"
+        f"{counts.calls} calls, {counts.prompt_tokens + counts.completion_tokens} tokens"
     )
 
 
@@ -153,8 +151,8 @@ def _badge(kind: str, text: str) -> str:
 
 
 def _event_html(event: Event, best: str) -> str:
-    match event.event:
-        case "search":
+    match event:
+        case Search():
             passages = "".join(
                 f"<li><strong>{escape(hit.title)}</strong> <span class='stage'>{escape(hit.id)}, "
                 f"{hit.score:.3f}</span><pre>{escape(hit.text)}</pre></li>"
@@ -164,34 +162,27 @@ def _event_html(event: Event, best: str) -> str:
                 f"<details><summary>Search <em>{escape(event.query)}</em> "
                 f"<span class='stage'>{escape(_titles(event))}</span></summary><ol>{passages}</ol></details>"
             )
-        case "ask":
+        case Ask():
             return _ask_html(event)
-        case "note":
+        case Note():
             badge = _badge("good", "✓ kept") if event.kept else _badge("bad", "✗ rejected")
             return f'<div>Note {badge}</div><div class="note">{_note_html(best, event.text)}</div>'
-        case "parse_failure":
+        case ParseFailure():
             return f"<div>{_badge('bad', '⚠ the response of ' + event.stage + ' could not be read')}</div>"
-        case "stop":
+        case Stop():
             return f"<div>Stopped: {_badge('partly', event.reason)}</div>"
-        case "decision":
+        case Decision():
             return f"<div>Decided {escape(event.what)}: {_badge('partly', event.outcome)}</div>"
-        case _:
-            raise ValueError(
-                f"unknown event {event.event!r} in the trace; "
-                "known are search, ask, decision, note, unreadable and stop"
-            )
 
 
-def _ask_html(event: Event) -> str:
+def _ask_html(event: Ask) -> str:
     if event.response is None:
         return (
             f"<details><summary>Ask {escape(event.stage)} {_badge('bad', '✗ no response')}</summary>"
             f"<pre>{escape(event.prompt)}</pre></details>"
         )
     cut = f" {_badge('bad', '⚠ cut at the token limit')}" if event.finish_reason == "length" else ""
-    shown = ""
-    if _is_shown(event.stage):
-        shown = f" <code>{escape(_one_line(event.response))}</code>"
+    shown = f" <code>{escape(_one_line(event.response))}</code>" if _is_shown(event.stage) else ""
     return (
         f"<details><summary>Ask {escape(event.stage)}{shown}{cut} <span class='stage'>{event.prompt_tokens} + "
         f"{event.completion_tokens} tokens</span></summary><div class='stage'>prompt</div>"
@@ -218,7 +209,7 @@ def _note_html(best: str, note: str) -> str:
     return "\n".join(lines)
 
 
-def _titles(event: Event) -> str:
+def _titles(event: Search) -> str:
     return "→ " + ("; ".join(hit.title or hit.id for hit in event.hits) or "nothing found")
 
 
@@ -228,11 +219,10 @@ def _one_line(text: str, width: int = 160) -> str:
 
 def _text(sample: Sample) -> str:
     marks = "  ".join(_verdict_text(*verdict) for verdict in _verdicts(sample))
-    outcome = f"answer    {sample.answer or '(empty)'}  [{marks}]"
     lines = [
         f"question  {sample.question.question}",
         f"gold      {' | '.join(sample.gold) or '(none: unanswerable)'}",
-        outcome if sample.error is None else f"error     {sample.error}",
+        f"answer    {sample.answer or '(empty)'}  [{marks}]" if sample.error is None else f"error     {sample.error}",
         f"method    {sample.method}: {_counts(sample)}",
     ]
     for title, events in _sections(sample.trace):
@@ -242,24 +232,24 @@ def _text(sample: Sample) -> str:
 
 
 def _event_text(event: Event, best: str) -> Iterator[str]:
-    match event.event:
-        case "search":
+    match event:
+        case Search():
             yield f"search {event.query}"
             yield f"  {_titles(event)}"
-        case "ask" if event.response is None:
-            yield f"ask {event.stage}: no response"
-        case "ask":
-            shown = f": {_one_line(event.response)}" if _is_shown(event.stage) else ""
+        case Ask(stage=stage, response=None):
+            yield f"ask {stage}: no response"
+        case Ask(stage=stage, response=str(response)):
+            shown = f": {_one_line(response)}" if _is_shown(stage) else ""
             cut = " (cut at the token limit)" if event.finish_reason == "length" else ""
-            yield f"ask {event.stage}{shown}{cut}"
-        case "note":
+            yield f"ask {stage}{shown}{cut}"
+        case Note():
             yield f"note {'kept' if event.kept else 'rejected'}"
             signs = {"same": " ", "added": "+", "dropped": "-"}
             for kind, text in compare_notes(best, event.text):
                 yield f"  {signs[kind]} {text}"
-        case "parse_failure":
-            yield f"UNREADABLE response of {event.stage}"
-        case "stop":
+        case ParseFailure():
+            yield f"PARSE FAILURE: response of {event.stage}"
+        case Stop():
             yield f"stopped: {event.reason}"
-        case "decision":
+        case Decision():
             yield f"decided {event.what}: {event.outcome}"

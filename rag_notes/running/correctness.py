@@ -1,4 +1,4 @@
-"""What became of a question in one word, by which reports filter and comparisons group."""
+"""Whether an answer is right, in one word, by which reports filter and comparisons group."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -6,16 +6,16 @@ from typing import Literal
 from rag_notes.events import ParseFailure
 from rag_notes.running.records import Sample
 
-Correctness = Literal["right", "wrong", "parse_failure", "error", "unscored"]
+Correctness = Literal["right", "wrong", "parse failure", "error", "unscored"]
 
-OUTCOMES: Mapping[Correctness, str] = {
+SIGNS: Mapping[Correctness, str] = {
     "right": "✓",
     "wrong": "✗",
-    "parse_failure": "?",
+    "parse failure": "?",
     "error": "⚠",
     "unscored": "·",
 }
-"""The outcomes in their order, each with its sign."""
+"""The values of `correctness` in their order, each with its sign."""
 
 FLAGS: Mapping[str, str] = {
     "parse_failures": "a step could not be read",
@@ -36,9 +36,9 @@ def correctness(sample: Sample) -> Correctness:
     """Tell whether the answer of a sample is right.
 
     The metric of the question's task decides: `reject`, `yes_no_acc`, `str_hit` or `acc`, whichever the sample has
-    first, and right is 1. An answer that is not right is parse_failure rather than wrong where it is blank, says neither
-    yes nor no, or was to be read from a response that could not be read. `error` is a question that failed, `unscored`
-    one without any of these metrics.
+    first, and right is 1. An answer that is not right is a parse failure rather than wrong where it is blank, says
+    neither yes nor no, or was to be read from a response that could not be read. `error` is a question that failed,
+    `unscored` one without any of these metrics.
     """
     if sample.error is not None:
         return "error"
@@ -47,22 +47,22 @@ def correctness(sample: Sample) -> Correctness:
         return "unscored"
     if sample.metrics[deciding] == 1:
         return "right"
-    return "parse_failure" if _unread(sample) else "wrong"
+    return "parse failure" if _unread(sample) else "wrong"
 
 
 def flags(sample: Sample) -> list[str]:
-    """Return which of `FLAGS` hold for a sample, whatever its outcome."""
+    """Which of `FLAGS` hold for a sample, right or not."""
     return [name for name in FLAGS if getattr(sample.counts, name)]
 
 
 def meanings(samples: Iterable[Sample]) -> dict[Correctness, str]:
-    """Return what each outcome means for the tasks of these samples, to be printed beside them."""
+    """What each value of `correctness` means for the tasks of these samples, to be printed beside them."""
     deciding = {_deciding(sample) for sample in samples if sample.error is None}
     right = [f"{meaning} ({metric} = 1)" for metric, meaning in _RIGHT.items() if metric in deciding]
     found: dict[Correctness, str] = {
-        "right": "; ".join(right) or "no answer was marked",
-        "wrong": "everything else that was marked",
-        "parse_failure": "not right, and blank, neither yes nor no, or without the marker that the answer is read by",
+        "right": "; ".join(right) or "no answer was scored",
+        "wrong": "everything else that was scored",
+        "parse failure": "not right, and blank, neither yes nor no, or without the marker that the answer is read by",
         "error": "the question failed; it has no answer",
     }
     if None in deciding:
@@ -75,7 +75,7 @@ def _deciding(sample: Sample) -> str | None:
 
 
 def _unread(sample: Sample) -> bool:
-    """Whether the answer itself is what could not be read; an parse_failure judgement on the way is a flag."""
+    """Whether the answer itself is what could not be read; a parse failure on the way is a flag."""
     if sample.metrics.get("empty") or sample.metrics.get("yes_no_unread"):
         return True
     return bool(sample.trace) and isinstance(sample.trace[-1], ParseFailure)

@@ -1,0 +1,79 @@
+"""Samples and runs made up for tests."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from rag_notes.events import Ask, Counts, Event, Found, Search
+from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, RunInfo, Sample, SampleError
+from rag_notes.types import Question
+
+Scores = Mapping[str, Sequence[float | None]]  # a value a question by metric; None: the question failed
+
+
+def make_sample(
+    method: str,
+    question_id: str,
+    metrics: dict[str, float],
+    *,
+    question: str = "",
+    gold: Sequence[str] = ("gold",),
+    type: str = "",  # noqa: A002 - the name of the field
+    answer: str = "an answer",
+    error: str | SampleError | None = None,
+    counts: Counts | None = None,
+    trace: Sequence[Event] = (),
+) -> Sample:
+    return Sample(
+        method=method,
+        question=Question(question_id, question or f"Question {question_id}?", tuple(gold), type=type),
+        answer=answer,
+        error=SampleError("LLMError", error) if isinstance(error, str) else error,
+        metrics=metrics,
+        counts=counts or Counts(),
+        trace=list(trace),
+    )
+
+
+def make_info(dataset: str, methods: Mapping[str, dict[str, Any]] | Sequence[str] = (), **info: Any) -> RunInfo:
+    """A run's description; methods with their settings, or only by name."""
+    settings = methods if isinstance(methods, Mapping) else {method: {} for method in methods}
+    fields: dict[str, Any] = {
+        "dataset": DatasetInfo(dataset, 0, "0" * 64),
+        "condition": Condition(),
+        "methods": {method: MethodInfo(f"made.{method}", of, "c") for method, of in settings.items()},
+        "retriever": {"name": "bm25"},
+        "llm": {"model": "made"},
+        "prompt_set": "small",
+        "prompts": {},
+        "status": "finished",
+    }
+    return RunInfo(**fields | info)
+
+
+def make_run(dataset: str, methods: Mapping[str, Scores], **info: Any) -> Run:
+    samples = []
+    for method, scores in methods.items():
+        for i, values in enumerate(zip(*scores.values(), strict=True)):
+            if None in values:
+                samples.append(make_sample(method, f"q{i}", {}, error="no answer", answer=""))
+            else:
+                metrics = {metric: value for metric, value in zip(scores, values, strict=True) if value is not None}
+                samples.append(make_sample(method, f"q{i}", metrics))
+    return Run(make_info(dataset, list(methods), **info), samples)
+
+
+def ask(stage: str, response: str | None, prompt: str = "a prompt", finish_reason: str = "stop") -> Ask:
+    return Ask(stage, prompt, response, finish_reason, 7, 3, "k")
+
+
+def search(query: str, title: str, text: str, passage_id: str = "") -> Search:
+    return Search(query, 1, [Found(passage_id or title, title, text, 1.5)])
+
+
+def row_of(table: pd.DataFrame, /, **where: str) -> dict[Any, Any]:
+    for column, value in where.items():
+        table = table[table[column] == value]
+    (row,) = table.to_dict("records")
+    return row
