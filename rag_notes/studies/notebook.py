@@ -102,7 +102,7 @@ def reproduce_all(chosen: Sequence[Sequence[str]]) -> Iterator[Reproduced]:
 
 def as_page(notebook: nbformat.NotebookNode) -> str:
     """A notebook as one HTML file that loads nothing and in which no script runs."""
-    exporter = HTMLExporter(embed_images=True)  # type: ignore[no-untyped-call]
+    exporter = HTMLExporter(embed_images=True)
     exporter.raw_template = _PAGE
     page: str = exporter.from_notebook_node(notebook)[0]  # type: ignore[no-untyped-call]
     return page

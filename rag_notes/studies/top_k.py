@@ -24,7 +24,8 @@ async def run(options: Sequence[str] = (), *, retrievers: Sequence[str] = (), pr
     """
     config = load_study("top_k", options)
     runs: dict[str, list[Run]] = {}
-    for name in retrievers or [None]:
+    named: Sequence[str | None] = list(retrievers) or [None]
+    for name in named:
         chosen = [*options, *([] if name is None else [f"retriever={name}"])]
         made = await run_methods(load_study("top_k", chosen), chosen, progress=progress)
         runs[made[0].info.retriever["name"] if name is None else name] = made

@@ -60,20 +60,20 @@ class Verification(Study):
 
     def display(self) -> Markdown:
         """The verdicts counted by paper."""
-        return Markdown(page.summary(self.verified))
+        return Markdown(page.summary(self.verified))  # type: ignore[no-untyped-call]
 
     def display_rules(self) -> Markdown:
         """What each verdict means, and what it cannot."""
         rules = [f"- **{verdict}**: {rule}" for verdict, rule in page.RULES.items()]
-        return Markdown("\n".join([*rules, "", *page.LIMITS]))
+        return Markdown("\n".join([*rules, "", *page.LIMITS]))  # type: ignore[no-untyped-call]
 
     def display_orders(self) -> HTML:
         """The papers' orders on `mini`, one a row."""
-        return HTML(page.shown_orders(self.verified.orders).to_html(index=False))
+        return _without_index(page.shown_orders(self.verified.orders))
 
     def display_claims(self) -> HTML:
         """The papers' claims that were run on their own data sets, one a row."""
-        return HTML(page.shown_claims(self.verified.claims).to_html(index=False))
+        return _without_index(page.shown_claims(self.verified.claims))
 
     def not_run(self) -> pd.DataFrame:
         """How many claims of each paper were not run, by reason."""
@@ -82,3 +82,7 @@ class Verification(Study):
     def figure(self) -> NotebookFigure:
         """Our differences beside the papers'; saved with the orders."""
         return self.save(forest_figure(self.table()), self.table())
+
+
+def _without_index(table: pd.DataFrame) -> HTML:
+    return HTML(table.to_html(index=False))  # type: ignore[no-untyped-call]
