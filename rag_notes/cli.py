@@ -204,7 +204,7 @@ def _download(args: argparse.Namespace) -> int:
     if not args.options:
         print(overview(table, args.into))
         return 0
-    failures = download(chosen(table, args.options), args.into)
+    failures = download(chosen(table, args.options), args.into, largest=table.largest)
     if failures:
         print(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
     return int(bool(failures))

@@ -1,5 +1,6 @@
 """The records that everything else is about, a question and a passage, and the types of settings."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -14,6 +15,13 @@ Positive = Annotated[int, Field(ge=1)]
 
 NonNegative = Annotated[int, Field(ge=0)]
 """A setting that is a whole number of at least 0."""
+
+_NAME = r"^\w[\w.+ -]*$"
+Name = Annotated[str, Field(pattern=_NAME, max_length=80)]
+"""A setting that becomes a part of file names: it cannot lead out of a folder."""
+
+Selection = Literal["all", "papers", "offset/limit"]
+"""Which questions of a file are asked: all, exactly those on which the papers' authors evaluated, or a part of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +73,21 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Questions with the corpus they are asked of, which may be a file of any size that is not held in memory."""
+    """Questions with the corpus they are asked of, which may be a file of any size that is not held in memory.
+
+    `corpus_kind` tells a given corpus from one pooled of the paragraphs of the questions' own file. Raises ValueError
+    on a name that is not fit for a file name.
+    """
 
     name: str
     questions: tuple[Question, ...]
     corpus: Sequence[Passage]
+    selection: Selection = "all"
+    corpus_kind: Literal["given", "pooled"] = "given"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(_NAME, self.name):
+            raise ValueError(
+                f"the data set's name {self.name!r}: expected letters, digits and '_', and behind the first one also "
+                "'.', '+', '-' and spaces"
+            )

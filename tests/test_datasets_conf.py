@@ -18,11 +18,11 @@ def test_config_fits_its_loader(file: Path) -> None:
     options = yaml.safe_load(file.read_text(encoding="utf-8"))
     module, _, function = options.pop("_target_").rpartition(".")
     signature = inspect.signature(getattr(importlib.import_module(module), function))
-    assert set(options) == set(signature.parameters)
+    assert set(options) == {*signature.parameters, "offset", "limit"}
     assert options["name"] == file.stem
     # One setting cuts all data sets alike.
     assert (options["offset"], options["limit"]) == ("${offset}", "${limit}")
-    for option in ("setting", "split", "task"):
+    for option in ("setting", "split", "task", "questions"):
         if option in options:
             assert options[option] == signature.parameters[option].default
     assert all(

@@ -19,7 +19,7 @@ import yaml
 from rag_notes.cli import main
 from rag_notes.config import CONF, choices
 from rag_notes.downloads import DownloadError, File, Member, download, load_downloads
-from rag_notes.fetch import DiskFullError
+from rag_notes.files import DiskFullError
 from tests.file_server import FileServer
 
 OURS = {"cloze", "mini", "mini_zh", "plain"}
@@ -241,10 +241,14 @@ def test_only_the_named_members_are_unpacked_to_the_named_places(
         (
             "bad.zip",
             "dev.json",
-            "damaged (File is not a zip file); delete it, and the same command downloads it anew",
+            "dev.json cannot be unpacked (File is not a zip file); delete the archive, and the same command downloads",
         ),
-        ("cut.gz", "dev.json", "damaged (Compressed file ended before the end-of-stream marker was reached)"),
-        ("bad.tar", "dev.json", "damaged (file could not be opened successfully"),
+        (
+            "cut.gz",
+            "dev.json",
+            "dev.json cannot be unpacked (Compressed file ended before the end-of-stream marker was reached)",
+        ),
+        ("bad.tar", "dev.json", "dev.json cannot be unpacked (file could not be opened successfully"),
     ],
 )
 def test_an_archive_without_the_member_or_damaged_is_named(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_notes.fetch import DiskFullError, FetchError, fetch
+from rag_notes.fetch import FetchError, fetch
+from rag_notes.files import DiskFullError
 from tests.file_server import FileServer, Seen
 
 BODY = random.Random(6).randbytes(300_000)
@@ -191,7 +192,9 @@ def test_a_refused_connection_and_every_other_address_are_named(server: FileServ
 
 def test_a_full_device_is_said_plainly(server: FileServer, tmp_path: Path) -> None:
     (tmp_path / ".f.state.part").symlink_to("/dev/full")
-    with pytest.raises(DiskFullError, match=r"f: the disk is full or its quota is used up .*; make room and run the"):
+    with pytest.raises(
+        DiskFullError, match=r"f\.state: the disk is full or its quota is used up .*; make room and run"
+    ):
         fetch([server.url("f")], tmp_path / "f")
     fetch([server.url("f")], tmp_path / "f")
     assert (tmp_path / "f").read_bytes() == BODY

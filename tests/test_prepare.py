@@ -30,7 +30,7 @@ from rag_notes.datasets.prepare import (
     musique_pool,
     twowikimultihopqa_pool,
 )
-from rag_notes.fetch import DiskFullError
+from rag_notes.files import DiskFullError
 from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.types import Passage
 

@@ -14,9 +14,9 @@ from rag_notes.rag import Rag, Searcher
 from rag_notes.records import Run, count_events
 from rag_notes.templates import Templates
 from rag_notes.types import Question
+from tests.samples import samples
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
 
-CRUD = Path(__file__).parents[2] / "shared" / "data" / "crud"
 NO, NO_ZH = CANNOT_INFER["en"], CANNOT_INFER["zh"]
 
 
@@ -176,10 +176,9 @@ def test_the_command_says_what_is_missing(tmp_path: Path, capsys: pytest.Capture
     assert {path.name.split("-Qwen")[0] for path in tmp_path.iterdir()} == {"mini_zh", "mini_zh-quest_eval"}
 
 
-@pytest.mark.skipif(not CRUD.is_dir(), reason="the samples of the data sets are not there")
 @pytest.mark.parametrize("documents", ["1Doc", "2Docs", "3Docs"])
 def test_the_official_answers_are_scored(documents: str) -> None:
-    path = CRUD / f"QuestAnswer{documents}_quest_gt.sample60.json"
+    path = samples(f"crud/QuestAnswer{documents}_quest_gt.sample60.json")
     records = list(json.loads(path.read_text(encoding="utf-8")).values())
     assert len(records) == 60
     for record in records:

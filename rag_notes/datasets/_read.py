@@ -3,6 +3,7 @@
 import codecs
 import json
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from rag_notes.files import open_binary
 _BLOCK = 1 << 20
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
+_DEEP = 500  # below this, Python's own limit of about 1,000 is not reached
+_MOST_DIGITS = sys.int_info.default_max_str_digits
+_DEPTH_OR_DIGITS = re.compile(rf'"(?:[^"\\]|\\.)*"|[\[{{\]}}]|\d{{{_MOST_DIGITS + 1},}}')
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_TYPES = {
     str: "a string",
@@ -110,6 +114,10 @@ class Record:
             for index, value in enumerate(self.items(field))
         ]
 
+    def objects_if_any(self, field: str) -> list["Record"]:
+        """Return the objects of a list, none where the field is not there or null."""
+        return self.objects(field) if self.has(field) else []
+
     def _get(self, field: str, expected: str, *types: type) -> Any:
         if field not in self.values:
             raise self.error(field, f"is missing, expected {expected}")
@@ -156,12 +164,17 @@ def read_jsonl(path: str, option: str) -> Iterator[Record]:
 def records_of(lines: Iterable[tuple[int, str]], path: str) -> Iterator[Record]:
     """Yield the objects of numbered lines of JSON; `path` is what errors call their file."""
     for number, line in lines:
-        place = f"{path}, line {number}"
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{place}: not valid JSON: {error.msg} at column {error.colno}") from None
-        yield _as_record(value, place, line)
+        yield record_of(line, f"{path}, line {number}")
+
+
+def record_of(line: str, place: str) -> Record:
+    """Return the object that a line of JSON is."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        position, problem = _unreadable(error, line)
+        raise DataError(f"{place}: {problem} at column {position + 1}") from None
+    return _as_record(value, place, line)
 
 
 def read_json_list(path: str, option: str) -> Iterator[Record]:
@@ -225,12 +238,14 @@ class _Window:
         while True:
             try:
                 value, end = _DECODER.raw_decode(self.text, self.position)
-            except json.JSONDecodeError as error:
-                line = self.line() + self.text.count("\n", self.position, error.pos)
-                column = error.colno + (self._column if error.lineno == 1 else 0)
-                if self._more():
+            except (ValueError, RecursionError) as error:
+                position, problem = _unreadable(error, self.text, self.position)
+                line = self.line() + self.text.count("\n", self.position, position)
+                begins = self.text.rfind("\n", 0, position)
+                column = position - begins + (self._column if begins < 0 else 0)
+                if isinstance(error, json.JSONDecodeError) and self._more():
                     continue
-                raise DataError(f"{self.path}, line {line}: not valid JSON: {error.msg} at column {column}") from None
+                raise DataError(f"{self.path}, line {line}: {problem} at column {column}") from None
             source, self.position = self.text[self.position : end], end
             return value, source
 
@@ -254,8 +269,10 @@ def read_json_object(path: str, option: str) -> Record:
     text = _read_text(path, option)
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _broken_json(path, error) from None
+    except (ValueError, RecursionError) as error:
+        position, problem = _unreadable(error, text)
+        line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+        raise DataError(f"{path}, line {line}: {problem} at column {column}") from None
     return _as_record(value, path, text)
 
 
@@ -292,11 +309,23 @@ def _as_record(value: Any, place: str, source: str) -> Record:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
             raise DataError(f"{place}: expected valid Unicode, found one half of a \\ud... pair alone") from None
+        except RecursionError as error:
+            raise DataError(f"{place}: {_unreadable(error, source)[1]}") from None
     return Record(value, place)
 
 
-def _broken_json(path: str, error: json.JSONDecodeError) -> DataError:
-    return DataError(f"{path}, line {error.lineno}: not valid JSON: {error.msg} at column {error.colno}")
+def _unreadable(error: ValueError | RecursionError, text: str, start: int = 0) -> tuple[int, str]:
+    """The place in JSON, which begins at `start`, that Python cannot read, and why."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.pos, f"not valid JSON: {error.msg}"
+    depth = 0
+    for token in _DEPTH_OR_DIGITS.finditer(text, start):
+        depth += (token[0] in "[{") - (token[0] in "]}")
+        if depth > _DEEP:
+            return token.start(), f"expected values nested at most {_DEEP} deep"
+        if token[0].isdecimal():
+            return token.start(), f"expected integers of at most {_MOST_DIGITS} digits"
+    return start, f"not readable: {error}"
 
 
 def _skip(text: str, position: int) -> int:
