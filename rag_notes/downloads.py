@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated
 
@@ -153,12 +154,13 @@ def download(
     What is there already is checked, not downloaded. A file or member of unknown size has at most `largest` bytes. A
     file that fails does not keep the others from being fetched, but for a full disk: then `DiskFullError` is raised.
     """
+    get = partial(fetch, largest=largest, waits=waits, timeout=timeout)
     failures = []
     for name, entry in entries:
         say(f"{name} (licence: {entry.licence})")
         for file in entry.files:
             try:
-                _bring(file, root, largest=largest, waits=waits, timeout=timeout, say=say)
+                _bring(file, root, largest, get, say)
             except DiskFullError:
                 raise
             except OSError as error:
@@ -171,9 +173,7 @@ def download(
     return failures
 
 
-def _bring(
-    file: File, root: Path, *, largest: int, waits: Sequence[float], timeout: float, say: Callable[[str], None]
-) -> None:
+def _bring(file: File, root: Path, largest: int, get: Callable[..., None], say: Callable[[str], None]) -> None:
     path = root / file.path
     if file.members and not path.exists() and _members_are_here(file, root):
         for member in file.members:
@@ -184,7 +184,7 @@ def _bring(
     checksum = file.checksum or (_recorded(record) if record.exists() else None)
     try:
         if file.urls and not path.exists():
-            fetch(file.urls, path, size=file.size, checksum=checksum, largest=largest, waits=waits, timeout=timeout)
+            get(file.urls, path, size=file.size, checksum=checksum)
             say(f"  {file.path}: downloaded, {path.stat().st_size:,} bytes")
         else:
             _check(path, file.size, checksum)

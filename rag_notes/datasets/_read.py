@@ -149,9 +149,11 @@ def lines_of(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         for number, raw in enumerate(file, start=1):
-            line = _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, path, number)
+            line = (raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw).decode()
             if line.strip():
                 yield number, line.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise not_utf8(f"{path}, line {number}", error) from None
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path}, after line {number}: cannot be read on ({error}); get the file anew") from None
 
@@ -260,15 +262,19 @@ class _Window:
             self.text += self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             line = self._lines + self.text.count("\n") + error.object.count(b"\n", 0, error.start) + 1
-            raise _not_utf8(self.path, line, error) from None
+            raise not_utf8(f"{self.path}, line {line}", error) from None
         return bool(data)
 
 
 def read_json_object(path: str, option: str) -> Record:
     """Return the object that a whole JSON file is."""
-    text = _read_text(path, option)
+    data = existing(path, option).read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
+        text = data.decode()
         value = json.loads(text)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise not_utf8(f"{path}, line {line}", error) from None
     except (ValueError, RecursionError) as error:
         position, problem = _unreadable(error, text)
         line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
@@ -285,20 +291,9 @@ def existing(path: str, option: str) -> Path:
     return Path(path)
 
 
-def _read_text(path: str, option: str) -> str:
-    data = existing(path, option).read_bytes().removeprefix(codecs.BOM_UTF8)
-    return _decode(data, path, 1)
-
-
-def _decode(data: bytes, path: str, first_line: int) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, first_line + data.count(b"\n", 0, error.start), error) from None
-
-
-def _not_utf8(path: str, line: int, error: UnicodeDecodeError) -> DataError:
-    return DataError(f"{path}, line {line}: not valid UTF-8 ({error.reason}); save the file as UTF-8")
+def not_utf8(place: str, error: UnicodeDecodeError) -> DataError:
+    """Return (not raise) the error for bytes that are no text."""
+    return DataError(f"{place}: not valid UTF-8 ({error.reason}); save the file as UTF-8")
 
 
 def _as_record(value: Any, place: str, source: str) -> Record:
