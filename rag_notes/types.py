@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 Task = Literal["short", "yes_no", "long_form", "news"]
 Language = Literal["en", "zh"]
@@ -16,8 +16,17 @@ Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 """A setting that is a whole number of at least 0."""
 
-_NAME = r"^\w[\w.+ -]*$"
-Name = Annotated[str, Field(pattern=_NAME, max_length=80)]
+
+def _fit_for_files(name: str) -> str:
+    if not re.fullmatch(r"\w[\w.+ -]*", name):
+        raise ValueError(
+            "expected a name that file names can hold: a letter, digit or '_', then also '.', '+', '-' and spaces; "
+            f"found {name!r}"
+        )
+    return name
+
+
+Name = Annotated[str, AfterValidator(_fit_for_files)]
 """A setting that becomes a part of file names: it cannot lead out of a folder."""
 
 Selection = Literal["all", "papers", "offset/limit"]
@@ -86,8 +95,4 @@ class Dataset:
     corpus_kind: Literal["given", "pooled"] = "given"
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(_NAME, self.name):
-            raise ValueError(
-                f"the data set's name {self.name!r}: expected letters, digits and '_', and behind the first one also "
-                "'.', '+', '-' and spaces"
-            )
+        _fit_for_files(self.name)

@@ -1,7 +1,8 @@
 """The samples of real data sets, which belong to their authors and are no part of this repository.
 
 `RAG_NOTES_SAMPLES` names their folder (default: `shared/data` beside the repository); tests that need one are skipped
-where it is not there.
+where it is not there, or the sample is not. Their paths, such as `hotpotqa/dev_distractor.sample200.json`, are in the
+tests. What a test asserts of a sample holds for just that sample.
 """
 
 import os

@@ -42,7 +42,8 @@ def composed(group: str, choice: str) -> dict[str, Any]:
         return chosen
     if group == "dataset":  # a part of the questions is taken when they are read, whatever reads them
         assert (chosen[choice].pop("offset"), chosen[choice].pop("limit")) == (0, None)
-    return chosen[choice]
+    settings: dict[str, Any] = chosen[choice]
+    return settings
 
 
 def nested(settings: dict[str, Any], prefix: str = "") -> list[str]:

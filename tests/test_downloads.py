@@ -12,7 +12,7 @@ import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -333,9 +333,9 @@ def test_a_member_that_is_not_what_it_should_be_never_gets_its_name(
 
 @pytest.mark.parametrize("ending", ["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "gz", "bz2"])
 def test_mutated_archives_are_unpacked_or_named(tmp_path: Path, ending: str) -> None:
-    pack = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.get(ending.rpartition(".")[2], bytes)
+    packers: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
     whole = zipped(**{"dev.json": DEV, "b": b"b"}) if ending == "zip" else DEV if "tar" not in ending else TAR
-    content = pack(whole)
+    content = packers.get(ending.rpartition(".")[2], bytes)(whole)
     path, target = tmp_path / f"a.{ending}", tmp_path / "m"
     entry = Entry(licence="MIT", page="", files=[one(path.name, members={"dev.json": "m"})])
     draw = random.Random(ending)
