@@ -128,7 +128,7 @@ def download(args: argparse.Namespace) -> int:
     if not args.options:
         print(downloads.overview(table, args.into))
         return 0
-    failures = downloads.download(downloads.chosen(table, args.options), args.into)
+    failures = downloads.download(downloads.chosen(table, args.options), args.into, largest=table.largest)
     if failures:
         print(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
     return int(bool(failures))

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from rag_notes.datasets.corpus_file import CorpusFile
+from rag_notes.datasets.selection import cut
 from rag_notes.llm.client import LLM
 from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
@@ -93,7 +94,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(_problems(error, "", Config)) from None
     _add_variants(config)
     for name, settings in config.dataset.items():
-        _check(f"dataset.{name}", settings)
+        _check(f"dataset.{name}", settings, then=cut)
     for name, settings in config.method.items():
         where = f"study.variants.{name}" if name in config.study.variants else f"method.{name}"
         _check(where, settings, passed=2)
@@ -134,7 +135,13 @@ def _add_variants(config: Config) -> None:
 def build_datasets(config: Config) -> list[Dataset]:
     """The chosen data sets, each cut by its `offset` and `limit`."""
     with _in_project():
-        return [_target(settings)(**_settings(settings)) for settings in config.dataset.values()]
+        return [_dataset(settings) for settings in config.dataset.values()]
+
+
+def _dataset(settings: Mapping[str, Any]) -> Dataset:
+    arguments = _settings(settings)
+    part = {name: arguments.pop(name) for name in ("offset", "limit") if name in arguments}
+    return cut(_target(settings)(**arguments), **part)
 
 
 def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
@@ -152,7 +159,7 @@ def build_corpora(config: Config) -> Iterator[Iterable[Passage]]:
             yield CorpusFile(str(PROJECT / path), f"dataset.{name}.corpus")
         else:
             with _in_project():
-                corpus: Iterable[Passage] = _target(settings)(**_settings(settings)).corpus
+                corpus = _dataset(settings).corpus
             yield corpus
 
 
@@ -288,17 +295,21 @@ def _passed(annotation: Any) -> int:
     return len(get_args(annotation)[0]) if get_origin(annotation) is Callable else 0
 
 
-def _check(where: str, settings: Mapping[str, Any], *, passed: int = 0) -> None:
+def _check(where: str, settings: Mapping[str, Any], *, passed: int = 0, then: Callable[..., Any] | None = None) -> None:
     """Check settings against the annotated arguments of their target: the signature is the schema.
 
-    The first `passed` arguments are not settings: they are given when the target is called.
+    The first `passed` arguments are not settings: they are given when the target is called. `then` is called with what
+    the target returns and with settings of its own.
     """
     try:
         target = _target(settings)
     except (KeyError, ImportError, AttributeError) as error:
         raise ConfigError(f"{where}._target_: {settings.get('_target_')!r} cannot be imported ({error})") from None
+    parameters = list(inspect.signature(target).parameters.items())[passed:]
+    if then is not None:
+        parameters += list(inspect.signature(then).parameters.items())[1:]
     fields: dict[str, Any] = {}
-    for name, parameter in list(inspect.signature(target).parameters.items())[passed:]:
+    for name, parameter in parameters:
         annotation, value = parameter.annotation, settings.get(name)
         if _passed(annotation) or getattr(annotation, "_is_protocol", False):
             if isinstance(value, Mapping) and _is_part(value):

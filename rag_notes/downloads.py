@@ -2,22 +2,38 @@
 
 import bz2
 import gzip
+import lzma
+import re
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path, PurePosixPath
-from shutil import copyfileobj
 from typing import IO, Annotated
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from rag_notes.fetch import WAITS, DiskFullError, FetchError, checksum_of, fetch, mismatch, saying_full
-from rag_notes.files import replacing
-from rag_notes.types import NonNegative
+from rag_notes.fetch import LARGEST, WAITS, FetchError, fetch, mismatch
+from rag_notes.files import DiskFullError, checksum_of, part_of, replacing
+from rag_notes.types import NonNegative, Positive
+
+_CHECKSUM = r"^(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})$"
+_DAMAGE = (  # what the standard library raises for archives that are cut, mutated, encrypted or of an unknown method
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+)
 
 
 class DownloadError(ValueError):
@@ -32,7 +48,7 @@ def _inside(path: str) -> str:
 
 
 RelativePath = Annotated[str, AfterValidator(_inside)]
-Checksum = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})$")]
+Checksum = Annotated[str, Field(pattern=_CHECKSUM)]
 
 
 class Member(BaseModel):
@@ -69,12 +85,13 @@ class Entry(BaseModel):
 
 
 class Downloads(BaseModel):
-    """The table."""
+    """The table; `largest` is how many bytes a file or member of unknown size may have."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     dataset: dict[str, Entry]
     corpus: dict[str, Entry]
+    largest: Positive = LARGEST
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """All entries with the option that names each."""
@@ -127,24 +144,26 @@ def download(
     entries: Sequence[tuple[str, Entry]],
     root: Path,
     *,
+    largest: int = LARGEST,
     waits: Sequence[float] = WAITS,
     timeout: float = 60.0,
     say: Callable[[str], None] = print,
 ) -> list[str]:
     """Bring the files of entries below `root`, unpack them and say what was done; return what could not be done.
 
-    What is there already is checked, not downloaded. A file that fails does not keep the others from being fetched,
-    but for a full disk: then `DiskFullError` is raised.
+    What is there already is checked, not downloaded. A file or member of unknown size has at most `largest` bytes. A
+    file that fails does not keep the others from being fetched, but for a full disk: then `DiskFullError` is raised.
     """
+    get = partial(fetch, largest=largest, waits=waits, timeout=timeout)
     failures = []
     for name, entry in entries:
         say(f"{name} (licence: {entry.licence})")
         for file in entry.files:
             try:
-                _bring(file, root, waits=waits, timeout=timeout, say=say)
+                _bring(file, root, largest, get, say)
             except DiskFullError:
                 raise
-            except FetchError as error:
+            except OSError as error:
                 wanted = f"{root / file.path}"
                 failures.append(
                     f"{name}: {error}\n  by hand: get {Path(file.path).name} from {entry.page}, put it at {wanted}, "
@@ -154,7 +173,7 @@ def download(
     return failures
 
 
-def _bring(file: File, root: Path, *, waits: Sequence[float], timeout: float, say: Callable[[str], None]) -> None:
+def _bring(file: File, root: Path, largest: int, get: Callable[..., None], say: Callable[[str], None]) -> None:
     path = root / file.path
     if file.members and not path.exists() and _members_are_here(file, root):
         for member in file.members:
@@ -162,10 +181,10 @@ def _bring(file: File, root: Path, *, waits: Sequence[float], timeout: float, sa
             say(f"  {member.path}: is here")
         return
     record = path.with_name(f".{path.name}.sha256")
-    checksum = file.checksum or (record.read_text(encoding="utf-8").split()[0] if record.exists() else None)
+    checksum = file.checksum or (_recorded(record) if record.exists() else None)
     try:
         if file.urls and not path.exists():
-            fetch(file.urls, path, size=file.size, checksum=checksum, waits=waits, timeout=timeout)
+            get(file.urls, path, size=file.size, checksum=checksum)
             say(f"  {file.path}: downloaded, {path.stat().st_size:,} bytes")
         else:
             _check(path, file.size, checksum)
@@ -176,12 +195,19 @@ def _bring(file: File, root: Path, *, waits: Sequence[float], timeout: float, sa
                 f"{error}\n  that checksum is of an earlier download; delete {record} to forget it"
             ) from None
         raise
-    _unpack(file, root, say)
+    _unpack(file, root, largest, say)
     if checksum is None:  # known to be sound, as far as that can be known
-        checksum = checksum_of(path)
+        checksum = f"sha256:{checksum_of(path)}"
         with replacing(record) as out:
             out.write(f"{checksum}  {path.name}\n".encode())
         say(f"  no checksum is published for it; it has {checksum}, recorded in {record.name} for later downloads")
+
+
+def _recorded(record: Path) -> str:
+    checksum = record.read_bytes().partition(b" ")[0].decode("ascii", "replace")
+    if not re.match(_CHECKSUM, checksum):
+        raise FetchError(f"{record}: expected the checksum of an earlier download; delete it to forget that")
+    return checksum
 
 
 def _check(path: Path, size: int | None, checksum: str | None) -> None:
@@ -204,7 +230,7 @@ def _members_are_here(file: File, root: Path) -> bool:
     return all(path.is_file() and size in (None, path.stat().st_size) for path, size in paths)
 
 
-def _unpack(file: File, root: Path, say: Callable[[str], None]) -> None:
+def _unpack(file: File, root: Path, largest: int, say: Callable[[str], None]) -> None:
     """Write the members that the table names, to where the table says; nothing else of an archive is looked at."""
     archive = root / file.path
     for member in file.members:
@@ -213,15 +239,35 @@ def _unpack(file: File, root: Path, say: Callable[[str], None]) -> None:
             _check(target, member.size, member.checksum)
             say(f"  {member.path}: is here")
             continue
-        try:
-            with saying_full(target), _member(archive, member.name) as packed, replacing(target) as out:
-                copyfileobj(packed, out, 1 << 20)
-        except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise FetchError(
-                f"{archive}: damaged ({error}); delete it, and the same command downloads it anew"
-            ) from None
-        _check(target, member.size, member.checksum)
+        most = largest if member.size is None else member.size
+        with replacing(target) as out:
+            for block in _blocks(archive, member.name):
+                out.write(block)
+                if out.tell() > most:
+                    raise FetchError(
+                        f"{archive}: {member.name} has more than {most:,} bytes, and nothing is kept of it; "
+                        "if that is right, correct its `size`, or `largest`, in the table of downloads"
+                    )
+            out.flush()
+            problem = mismatch(part_of(target), member.size, member.checksum)
+            if problem is not None:
+                raise FetchError(f"{archive}: {member.name} {problem}; nothing is kept of it, delete the archive")
         say(f"  {member.path}: unpacked, {target.stat().st_size:,} bytes")
+
+
+def _blocks(archive: Path, name: str) -> Iterator[bytes]:
+    """What the member holds, as it is unpacked."""
+    try:
+        with _member(archive, name) as packed:
+            while block := packed.read(1 << 20):
+                yield block
+    except FetchError:
+        raise
+    except (*_DAMAGE, OSError) as error:
+        raise FetchError(
+            f"{archive}: {name} cannot be unpacked ({error}); delete the archive, and the same command downloads it "
+            "anew, or unpack it by another program"
+        ) from None
 
 
 @contextmanager

@@ -1,26 +1,26 @@
 """One file over HTTP: continued where it was cut, and checked before it gets its name."""
 
-import errno
-import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx2
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from rag_notes.files import replacing
+from rag_notes.files import checksum_of, part_of, replacing, saying_full
 
 WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each further attempt in a row that brings nothing."""
 
+LARGEST = 64_000_000_000
+"""Bytes that a file of unknown size may have: several times the largest corpus."""
+
 _AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _LONGEST_WAIT = 60
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PAGE = (b"<!doctype html", b"<html")
 
 
@@ -28,8 +28,13 @@ class FetchError(OSError):
     """A file that could not be had; the message says why and what is kept."""
 
 
-class DiskFullError(FetchError):
-    """No room for more bytes: no other file will fare better."""
+class _Wanted(NamedTuple):
+    """Where a file goes, and how one knows it: its bytes (None: at most `largest`) and its checksum."""
+
+    path: Path
+    size: int | None
+    checksum: str | None
+    largest: int
 
 
 class _TryAgain(Exception):  # noqa: N818 - no error: it ends one attempt of several
@@ -46,6 +51,7 @@ def fetch(
     *,
     size: int | None = None,
     checksum: str | None = None,
+    largest: int = LARGEST,
     waits: Sequence[float] = WAITS,
     timeout: float = 60.0,
 ) -> None:
@@ -53,58 +59,61 @@ def fetch(
 
     It grows as `path`.part, which a later call continues by a range request if the server still has the same file (by
     its ETag or date of change), and begins again if not. `path` appears when `size` (bytes) and `checksum`
-    ("sha256:..." or "md5:...") hold. `timeout` is that of a single read, in seconds. Raises `FetchError` naming each
-    address and what it answered, `DiskFullError` where the disk is full.
+    ("sha256:..." or "md5:...") hold. No more than `size` bytes are read, or `largest` where the size is not known.
+    `timeout` is that of a single read, in seconds. Raises `FetchError` naming each address and what it answered,
+    `DiskFullError` where the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    wanted = _Wanted(path, size, checksum, largest)
+    agent = {"User-Agent": "rag-notes"}
     try:
-        with FileLock(path.with_name(f".{path.name}.lock"), timeout=0), saying_full(path):
+        with (
+            FileLock(path.with_name(f".{path.name}.lock"), timeout=0),
+            saying_full(path),
+            httpx2.Client(timeout=timeout, follow_redirects=True, headers=agent) as client,
+        ):
             failures = []
             for url in urls:
                 try:
-                    _fetch_from(url, path, size, checksum, waits=waits, timeout=timeout)
-                except DiskFullError:
-                    raise
+                    _fetch_from(client, url, wanted, waits)
                 except FetchError as error:
                     failures.append(str(error))
                 else:
-                    _accept(path, size, checksum)
+                    _accept(wanted)
                     return
             raise FetchError("\n".join(failures))
     except Timeout:
         raise FetchError(f"{path}: another process is downloading it; wait for it or end it") from None
 
 
-def _fetch_from(
-    url: str, path: Path, size: int | None, checksum: str | None, *, waits: Sequence[float], timeout: float
-) -> None:
-    """Bring all bytes of `path`.part, in any number of attempts that bring some and few in a row that do not."""
-    part = _part(path)
+def _fetch_from(client: httpx2.Client, url: str, wanted: _Wanted, waits: Sequence[float]) -> None:
+    """Bring all bytes, in any number of attempts that bring some and few in a row that do not."""
+    part = part_of(wanted.path)
     fruitless = 0
     most = part.stat().st_size if part.exists() else 0
-    with httpx2.Client(timeout=timeout, follow_redirects=True, headers={"User-Agent": "rag-notes"}) as client:
-        while True:
-            try:
-                _attempt(client, url, path, size, checksum)
-            except (_TryAgain, httpx2.TransportError) as error:
-                after = part.stat().st_size if part.exists() else 0
-                fruitless = 0 if after > most else fruitless + 1
-                most = max(most, after)
-                if fruitless > len(waits):
-                    why = str(error) if isinstance(error, _TryAgain) else f"{type(error).__name__}: {error}"
-                    kept = f"; {after:,} bytes are kept and the same command continues there" if after else ""
-                    raise FetchError(f"{url}: {why}, after {fruitless} attempts in a row{kept}") from None
-                asked = error.wait if isinstance(error, _TryAgain) else 0.0
-                time.sleep(max(waits[max(fruitless - 1, 0)], asked))
-            except httpx2.HTTPError as error:
-                raise FetchError(f"{url}: {type(error).__name__}: {error}") from None
-            else:
-                return
+    while True:
+        try:
+            _attempt(client, url, wanted)
+        except (_TryAgain, httpx2.TransportError) as error:
+            after = part.stat().st_size if part.exists() else 0
+            fruitless = 0 if after > most else fruitless + 1
+            most = max(most, after)
+            if fruitless > len(waits):
+                why = str(error) if isinstance(error, _TryAgain) else f"{type(error).__name__}: {error}"
+                kept = f"; {after:,} bytes are kept and the same command continues there" if after else ""
+                raise FetchError(f"{url}: {why}, after {fruitless} attempts in a row{kept}") from None
+            asked = error.wait if isinstance(error, _TryAgain) else 0.0
+            time.sleep(max(waits[max(fruitless - 1, 0)], asked))
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise FetchError(f"{url}: {type(error).__name__}: {error}") from None
+        else:
+            return
 
 
-def _attempt(client: httpx2.Client, url: str, path: Path, size: int | None, checksum: str | None) -> None:
-    part = _part(path)
-    headers, have, begun = _continuation(url, path, checksum)
+def _attempt(client: httpx2.Client, url: str, wanted: _Wanted) -> None:
+    path, size = wanted.path, wanted.size
+    part = part_of(path)
+    headers, have, begun = _continuation(url, path, wanted.checksum)
     with client.stream("GET", url, headers={"Accept-Encoding": "identity", **headers}) as response:
         status, tag = response.status_code, _tag(response)
         if status == 416 and response.headers.get("content-range") == f"bytes */{have}":
@@ -113,8 +122,8 @@ def _attempt(client: httpx2.Client, url: str, path: Path, size: int | None, chec
             _discard(path)
             raise _TryAgain(f"HTTP {status} for the rest of another file")
         if status in _AGAIN:
-            after = response.headers.get("retry-after", "")
-            raise _TryAgain(f"HTTP {status}", min(int(after), _LONGEST_WAIT) if after.isdecimal() else 0.0)
+            after = _number(response.headers.get("retry-after", "")) or 0
+            raise _TryAgain(f"HTTP {status}", min(after, _LONGEST_WAIT))
         if status not in (200, 206):
             raise FetchError(f"{url}: HTTP {status}")
         have = have if status == 206 else 0
@@ -122,6 +131,9 @@ def _attempt(client: httpx2.Client, url: str, path: Path, size: int | None, chec
         blocks = _blocks(response, url)
         if size is not None and total not in (None, size):
             raise FetchError(f"{url}: the file there has {total:,} bytes, {size:,} are expected: it was changed")
+        most = wanted.largest if size is None else size
+        if total is not None and total > most:
+            raise FetchError(_too_large(url, most))
         if not have:
             _discard(path)
             with replacing(_state(path)) as file:
@@ -131,6 +143,10 @@ def _attempt(client: httpx2.Client, url: str, path: Path, size: int | None, chec
             tqdm(total=total, initial=have, unit="B", unit_scale=True, desc=path.name, disable=None) as progress,
         ):
             for block in blocks:
+                have += len(block)
+                if have > most:
+                    _discard(path)
+                    raise FetchError(_too_large(url, most))
                 rest = memoryview(block)
                 while rest:  # unbuffered, so that nothing that came is lost when the disk is full
                     rest = rest[out.write(rest) :]
@@ -141,14 +157,13 @@ def _attempt(client: httpx2.Client, url: str, path: Path, size: int | None, chec
 
 def _continuation(url: str, path: Path, checksum: str | None) -> tuple[dict[str, str], int, str]:
     """Return the request's headers, the bytes that are there, and the tag that a continuation must have ("": any)."""
-    part, state = _part(path), _state(path)
     try:
-        begun = json.loads(state.read_text(encoding="utf-8"))
-        have = part.stat().st_size
-    except (FileNotFoundError, ValueError):
+        begun = json.loads(_state(path).read_text(encoding="utf-8"))
+        begun_at, tag, have = begun["url"], begun["tag"], part_of(path).stat().st_size
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
         return {}, 0, ""
-    if have and begun["url"] == url and begun["tag"]:
-        return {"Range": f"bytes={have}-", "If-Range": begun["tag"]}, have, begun["tag"]
+    if have and begun_at == url and tag:
+        return {"Range": f"bytes={have}-", "If-Range": tag}, have, tag
     if have and checksum is not None:  # which will tell whether the pieces are of one file
         return {"Range": f"bytes={have}-"}, have, ""
     return {}, 0, ""
@@ -161,8 +176,18 @@ def _tag(response: httpx2.Response) -> str:
 
 
 def _first_byte(response: httpx2.Response) -> int | None:
-    start = response.headers.get("content-range", "").removeprefix("bytes ").partition("-")[0]
-    return int(start) if start.isdecimal() else None
+    return _number(response.headers.get("content-range", "").removeprefix("bytes ").partition("-")[0])
+
+
+def _number(header: str) -> int | None:
+    return int(header) if header.isdecimal() and len(header) < 20 else None
+
+
+def _too_large(url: str, most: int) -> str:
+    return (
+        f"{url}: gives more than {most:,} bytes, and nothing is kept of it; if that is right, correct its `size`, or "
+        "`largest`, in the table of downloads"
+    )
 
 
 def _blocks(response: httpx2.Response, url: str) -> Iterator[bytes]:
@@ -175,10 +200,10 @@ def _blocks(response: httpx2.Response, url: str) -> Iterator[bytes]:
     return chain([first], blocks)
 
 
-def _accept(path: Path, size: int | None, checksum: str | None) -> None:
+def _accept(wanted: _Wanted) -> None:
     """Give the file its name if it is the right one; else it is set aside, where it cannot be continued."""
-    part = _part(path)
-    problem = mismatch(part, size, checksum)
+    path, part = wanted.path, part_of(wanted.path)
+    problem = mismatch(part, wanted.size, wanted.checksum)
     if problem is not None:
         rejected = path.with_name(f"{path.name}.rejected")
         part.replace(rejected)
@@ -193,19 +218,11 @@ def mismatch(path: Path, size: int | None, checksum: str | None) -> str | None:
     actual = path.stat().st_size
     if size is not None and actual != size:
         return f"has {actual:,} bytes, {size:,} are expected"
-    if checksum is not None and (found := checksum_of(path, checksum.partition(":")[0])) != checksum:
-        return f"has the checksum {found}, {checksum} is expected"
+    if checksum is not None:
+        kind = checksum.partition(":")[0]
+        if (found := f"{kind}:{checksum_of(path, kind)}") != checksum:
+            return f"has the checksum {found}, {checksum} is expected"
     return None
-
-
-def checksum_of(path: Path, kind: str = "sha256") -> str:
-    """The checksum of a file, as "kind:hexadecimal"."""
-    with path.open("rb") as file:
-        return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
-
-
-def _part(path: Path) -> Path:
-    return path.with_name(f"{path.name}.part")
 
 
 def _state(path: Path) -> Path:
@@ -214,21 +231,5 @@ def _state(path: Path) -> Path:
 
 
 def _discard(path: Path) -> None:
-    _part(path).unlink(missing_ok=True)
+    part_of(path).unlink(missing_ok=True)
     _state(path).unlink(missing_ok=True)
-
-
-@contextmanager
-def saying_full(path: Path) -> Iterator[None]:
-    """Turn the system's error for a full disk, while `path` is written, into `DiskFullError`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        part = _part(path)
-        kept = f"; {part.stat().st_size:,} bytes are kept" if part.exists() else ""
-        raise DiskFullError(
-            f"{path}: the disk is full or its quota is used up ({error.strerror}){kept}; make room and run the "
-            "same command again"
-        ) from None

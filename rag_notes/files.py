@@ -1,7 +1,9 @@
-"""Files that are read compressed or not, and written whole or not at all."""
+"""Files that are read compressed or not, known by their checksum, and written whole or not at all."""
 
 import bz2
+import errno
 import gzip
+import hashlib
 import io
 import os
 import re
@@ -10,7 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
+PART = ".part"
+"""What the name of a file ends in until the file is whole."""
+
 _BLOCK = 1 << 20
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class DiskFullError(OSError):
+    """No room for more bytes: no other file will fare better."""
 
 
 def open_binary(path: Path) -> BinaryIO:
@@ -33,18 +43,49 @@ def buffered(file: IO[bytes] | gzip.GzipFile | bz2.BZ2File) -> BinaryIO:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write `path` by way of `path`.part, which is renamed when all is on disk and removed where writing fails."""
+    """Write `path` by way of `path`.part, which is renamed when all is on disk and removed where writing fails.
+
+    Raises `DiskFullError` where there is no room.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
+    part = part_of(path)
+    with saying_full(path):
+        try:
+            with part.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def part_of(path: Path) -> Path:
+    """Where `path` is until it is whole."""
+    return path.with_name(path.name + PART)
+
+
+def checksum_of(path: Path, kind: str = "sha256") -> str:
+    """Return the checksum of a file's bytes, as hexadecimal digits; `kind` is a name that hashlib knows."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()
+
+
+@contextmanager
+def saying_full(path: Path) -> Iterator[None]:
+    """Turn the system's error for a full disk, while `path` is written, into `DiskFullError`."""
     try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        part = part_of(path)
+        kept = f"; {part.stat().st_size:,} bytes are kept" if part.exists() else ""
+        raise DiskFullError(
+            f"{path}: the disk is full or its quota is used up ({error.strerror}){kept}; make room and run the "
+            "same command again"
+        ) from None
 
 
 def write_atomically(path: Path, text: str) -> None:

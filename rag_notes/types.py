@@ -1,10 +1,11 @@
 """The records that everything else is about, a question and a passage, and the types of settings."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 Task = Literal["short", "yes_no", "long_form", "news"]
 Language = Literal["en", "zh"]
@@ -18,6 +19,22 @@ NonNegative = Annotated[int, Field(ge=0)]
 
 class InputError(ValueError):
     """Something given to the program that does not fit: the message names it and says what to do."""
+
+
+def _fit_for_files(name: str) -> str:
+    if not re.fullmatch(r"\w[\w.+ -]*", name):
+        raise ValueError(
+            "expected a name that file names can hold: a letter, digit or '_', then also '.', '+', '-' and spaces; "
+            f"found {name!r}"
+        )
+    return name
+
+
+Name = Annotated[str, AfterValidator(_fit_for_files)]
+"""A setting that becomes a part of file names: it cannot lead out of a folder."""
+
+Selection = Literal["all", "papers", "offset/limit"]
+"""Which questions of a file are asked: all, exactly those on which the papers' authors evaluated, or a part of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +86,17 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Questions with the corpus they are asked of, which may be a file of any size that is not held in memory."""
+    """Questions with the corpus they are asked of, which may be a file of any size that is not held in memory.
+
+    `corpus_kind` tells a given corpus from one pooled of the paragraphs of the questions' own file. Raises ValueError
+    on a name that is not fit for a file name.
+    """
 
     name: str
     questions: tuple[Question, ...]
     corpus: Sequence[Passage]
+    selection: Selection = "all"
+    corpus_kind: Literal["given", "pooled"] = "given"
+
+    def __post_init__(self) -> None:
+        _fit_for_files(self.name)

@@ -5,6 +5,7 @@ Standard library only; nothing of rag_notes is used, so that what is asserted he
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -12,7 +13,7 @@ from typing import NamedTuple, Self
 Fault = str | int
 """What one request meets: a status, "cut:N" (N bytes of the body, then a closed connection), "hold:N" (N bytes, then
 nothing until the server ends), "html" (a page, with status 200), "hang" (no answer), "elsewhere" (a range that was not
-asked for), "ignore" (the range without regard to If-Range)."""
+asked for), "ignore" (the range without regard to If-Range), "endless" (the body again and again, of unknown length)."""
 
 
 class Seen(NamedTuple):
@@ -91,9 +92,14 @@ def _handler(server: FileServer) -> Callable[..., BaseHTTPRequestHandler]:
         def answer(self, status: int, body: bytes, headers: dict[str, str], fault: str = "", number: int = -1) -> None:
             self.log(status)
             self.send_response(status)
-            for name, value in (headers | {"Content-Length": str(len(body))}).items():
+            if fault != "endless":
+                headers = headers | {"Content-Length": str(len(body))}
+            for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
+            with suppress(OSError):  # until nobody reads on
+                while fault == "endless" and not server.ending.is_set():
+                    self.wfile.write(body)
             self.wfile.write(body[:number] if fault in {"cut", "hold"} else body)
             self.wfile.flush()
             if fault == "hold":

@@ -38,7 +38,12 @@ def target(settings: dict[str, Any]) -> Callable[..., Any]:
 def composed(group: str, choice: str) -> dict[str, Any]:
     options = [f"{group}={choice}"] + ([f"baseline={choice}"] if group == "method" else [])
     chosen: dict[str, Any] = getattr(load_config(options), group)
-    return chosen if group in {"retriever", "llm"} else chosen[choice]
+    if group in {"retriever", "llm"}:
+        return chosen
+    if group == "dataset":  # a part of the questions is taken when they are read, whatever reads them
+        assert (chosen[choice].pop("offset"), chosen[choice].pop("limit")) == (0, None)
+    settings: dict[str, Any] = chosen[choice]
+    return settings
 
 
 def nested(settings: dict[str, Any], prefix: str = "") -> list[str]:
@@ -54,6 +59,19 @@ def test_every_choice_composes_and_its_target_takes_it(file: Path) -> None:
     function = target(settings)
     del settings["_target_"]
     inspect.signature(function).bind(*[None] * GIVEN[group], **settings)
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("dataset.mini.limit=0", "dataset.mini.limit: Input should be greater than or equal to 1"),
+        ("dataset.mini.offset=-1", "dataset.mini.offset: Input should be greater than or equal to 0"),
+        ("dataset.mini.limit=all", "dataset.mini.limit: Input should be a valid integer"),
+    ],
+)
+def test_a_part_of_the_questions_that_cannot_be_is_refused(option: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load_config(["dataset=mini", option])
 
 
 @pytest.mark.parametrize("study", choices("study"))

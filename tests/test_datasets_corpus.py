@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rag_notes import datasets
+from rag_notes.datasets.selection import cut
 from rag_notes.types import Passage
 
 
@@ -50,7 +51,7 @@ def test_one_id_with_two_contents_is_an_error(tmp_path: Path) -> None:
     contexts = [{"id": "7", "title": "T", "text": "x"}, {"id": "7", "title": "U", "text": "x"}]
     path = tmp_path / "n.jsonl"
     path.write_text(json.dumps({"question": "q", "answers": ["a"], "ctxs": contexts}), encoding="utf-8")
-    with pytest.raises(datasets.DataError, match=r"the passage id '7' stands for two .* 'T' and 'U'"):
+    with pytest.raises(datasets.DataError, match=r"n\.jsonl: the passage id '7' stands for two .* 'T' and 'U'"):
         datasets.nq_open(str(path))
 
 
@@ -166,6 +167,9 @@ def test_offset_and_limit_cut_the_questions_but_not_the_pool(
     ]
     path = tmp_path / "t.jsonl"
     path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
-    data = datasets.triviaqa(str(path), offset=offset, limit=limit)
+    whole = datasets.triviaqa(str(path))
+    data = cut(whole, offset=offset, limit=limit)
+    assert (whole.selection, data.selection) == ("all", "offset/limit")
+    assert cut(whole, limit=3) == whole
     assert [q.id for q in data.questions] == ids
     assert [p.id for p in data.corpus] == ["a", "b", "c"]

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from rag_notes import datasets
+from rag_notes.config import ConfigError, load_config
 from rag_notes.datasets import DataError
-from rag_notes.types import Dataset
+from rag_notes.datasets.selection import cut
+from rag_notes.types import Dataset, Question
 
 Loader = Callable[..., Dataset]
 
@@ -364,18 +366,55 @@ def test_missing_file_names_the_option(tmp_path: Path, loader: Loader) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cut", "problem"),
+    ("part", "problem"),
     [
-        ({"offset": -1}, "dataset.mine.offset: expected 0 or more, found -1"),
+        ({"offset": -1}, "dataset.mine.offset: expected 0 to 1, found -1: there are 2 questions"),
         ({"limit": 0}, "dataset.mine.limit: expected 1 or more, or null for all, found 0"),
-        ({"offset": 2}, "dataset.mine.offset is 2, but dataset.mine.path holds 2 questions"),
+        ({"offset": 2}, "dataset.mine.offset: expected 0 to 1, found 2: there are 2 questions"),
     ],
 )
-def test_cuts_that_leave_nothing(tmp_path: Path, cut: dict[str, int], problem: str) -> None:
-    path = as_lines(tmp_path / "f.jsonl", SIMPLE, SIMPLE | {"id": "2"})
-    refused(problem, datasets.webquestions, path, name="mine", **cut)
+def test_cuts_that_leave_nothing(part: dict[str, int], problem: str) -> None:
+    data = Dataset("mine", (Question("1", "q"), Question("2", "q")), ())
+    with pytest.raises(DataError) as error:
+        cut(data, **part)
+    assert str(error.value) == problem
 
 
 def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
     path = as_list(tmp_path / "f.json")
-    refused("dataset.hotpotqa.offset is 0, but dataset.hotpotqa.path holds 0 questions", datasets.hotpotqa, path)
+    message = "f.json: holds no questions; put the data set's file there or set dataset.hotpotqa.path=PATH"
+    refused(message, datasets.hotpotqa, path)
+
+
+@pytest.mark.parametrize(
+    ("loader", "record", "listed"),
+    [
+        (datasets.hotpotqa, HOTPOT, "hotpotqa"),
+        (datasets.twowikimultihopqa, HOTPOT, "twowikimultihopqa"),
+        (datasets.musique, MUSIQUE, "musique"),
+    ],
+)
+def test_a_file_without_the_papers_questions_is_refused(
+    tmp_path: Path, loader: Loader, record: dict[str, Any], listed: str
+) -> None:
+    path = (as_lines if loader is datasets.musique else as_list)(tmp_path / "f", record)
+    message = (
+        f"f: holds none of the papers' 500 questions (dataset.mine.questions=papers); expected the official "
+        f"development set, which `rag-notes download dataset={listed}` gets"
+    )
+    refused(message, loader, path, name="mine", questions="papers")
+
+
+@pytest.mark.parametrize("name", ["../mine", "a/b", "a\\b", "", "..", ".hidden", "-f", "a\n", "a\0"])
+def test_a_name_that_leads_out_of_a_folder_is_refused(tmp_path: Path, name: str) -> None:
+    path = as_lines(tmp_path / "f.jsonl", PLAIN)
+    with pytest.raises(ValueError, match=r"expected a name that file names can hold: .*; found "):
+        datasets.plain(path, name=name)
+    with pytest.raises(ConfigError, match=r"dataset\.plain\.name: Value error, expected a name that file"):
+        load_config(["dataset=plain", f"dataset.plain.name={json.dumps(name)}"])
+
+
+def test_a_name_in_any_script_is_taken(tmp_path: Path) -> None:
+    path = as_lines(tmp_path / "f.jsonl", PLAIN)
+    assert [datasets.plain(path, name=name).name for name in ("数据-1.0", "My set")] == ["数据-1.0", "My set"]
+    assert load_config(["dataset=plain", "dataset.plain.name='数据-1.0'"]).dataset["plain"]["name"] == "数据-1.0"

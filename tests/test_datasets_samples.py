@@ -3,24 +3,25 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rag_notes import datasets
+from rag_notes.config import PROJECT
 from rag_notes.types import Dataset, Question
-
-SAMPLES = Path(__file__).parents[2] / "shared" / "data"
-
-pytestmark = pytest.mark.skipif(not SAMPLES.is_dir(), reason="the samples of the official data sets are not here")
+from tests.samples import samples
 
 
 def sha256(data: Dataset) -> str:
-    dump = json.dumps(
-        asdict(replace(data, corpus=tuple(data.corpus))), ensure_ascii=False, sort_keys=True, separators=(",", ":")
-    )
+    read = {
+        "name": data.name,
+        "questions": [asdict(question) for question in data.questions],
+        "corpus": [asdict(passage) for passage in data.corpus],
+    }
+    dump = json.dumps(read, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(dump.encode()).hexdigest()
 
 
@@ -144,20 +145,21 @@ def test_sample(
     first: dict[str, Any],
     checksum: str,
 ) -> None:
-    data = loader(**{option: str(SAMPLES / file) for option, file in files.items()})
+    data = loader(**{option: str(samples(file)) for option, file in files.items()})
     assert (len(data.questions), len(data.corpus)) == (questions, passages)
     assert {field: getattr(data.questions[0], field) for field in first} == first
     ids = {passage.id for passage in data.corpus}
     assert len(ids) == passages
     assert all(ids.issuperset(question.gold_ids) for question in data.questions)
     assert sha256(data) == checksum
+    assert (data.selection, data.corpus_kind) == ("all", "given" if "corpus" in files else "pooled")
 
 
 def test_crud_news_are_a_corpus(tmp_path: Path) -> None:
     record = {"ID": "1", "news1": "一", "questions": "谁？", "answers": "我"}
     path = tmp_path / "split_merged.json"
     path.write_text(json.dumps({"questanswer_1doc": [record], "questanswer_2docs": [], "questanswer_3docs": []}))
-    data = datasets.crud(str(path), corpus=str(SAMPLES / "crud" / "news_documents.sample400.txt"))
+    data = datasets.crud(str(path), corpus=str(samples("crud/news_documents.sample400.txt")))
     expected = Question("1doc-1", "谁？", ("我",), task="news", type="questanswer_1doc", language="zh")
     assert data.questions == (expected,)
     assert len(data.corpus) == 400
@@ -165,7 +167,7 @@ def test_crud_news_are_a_corpus(tmp_path: Path) -> None:
 
 
 def test_crud_news_make_a_question_each() -> None:
-    path = SAMPLES / "crud" / "news_documents.sample400.txt"
+    path = samples("crud/news_documents.sample400.txt")
     data = datasets.cloze(str(path), language="zh")
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     assert len(data.corpus) == len(lines)
@@ -176,3 +178,26 @@ def test_crud_news_make_a_question_each() -> None:
         (gold,) = question.gold_ids
         assert question.question in whole[gold]
         assert len(left[gold]) + len(question.question) <= len(whole[gold])
+
+
+@pytest.mark.parametrize(
+    ("loader", "file", "listed", "found"),
+    [
+        (datasets.hotpotqa, "hotpotqa/dev_distractor.sample200.json", "hotpotqa", 19),
+        (datasets.twowikimultihopqa, "2wikimultihopqa/dev.sample500.json", "twowikimultihopqa", 16),
+        (datasets.musique, "musique/musique_ans_dev.sample200.jsonl", "musique", 44),
+    ],
+)
+def test_the_papers_questions_are_taken_in_the_papers_order(
+    loader: Callable[..., Dataset], file: str, listed: str, found: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(samples(file))
+    digests = (PROJECT / f"data/paper/questions/{listed}.sha256.txt").read_text(encoding="ascii").split()
+    data, whole = loader(path, questions="papers"), loader(path)
+    places = [digests.index(hashlib.sha256(q.question.strip().encode()).hexdigest()) for q in data.questions]
+    assert places == sorted(places)
+    assert (len(data.questions), len(data.questions)) == (found, len(set(places)))
+    assert set(data.questions) < set(whole.questions)
+    assert (data.selection, data.corpus) == ("papers", whole.corpus)
+    said = f"dataset.{listed}.questions=papers: {found} of the papers' 500 questions are in {path}\n"
+    assert capsys.readouterr().err == said

@@ -1,15 +1,18 @@
 """The table of downloads, and the command that follows it, against a server of files."""
 
+import bz2
 import gzip
 import hashlib
 import io
+import lzma
 import os
+import random
 import subprocess
 import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,8 @@ import yaml
 
 from rag_notes.cli import main
 from rag_notes.config import CONF, choices
-from rag_notes.downloads import DownloadError, File, Member, download, load_downloads
-from rag_notes.fetch import DiskFullError
+from rag_notes.downloads import DownloadError, Entry, File, Member, download, load_downloads
+from rag_notes.files import DiskFullError
 from tests.file_server import FileServer
 
 OURS = {"cloze", "mini", "mini_zh", "plain"}
@@ -241,10 +244,14 @@ def test_only_the_named_members_are_unpacked_to_the_named_places(
         (
             "bad.zip",
             "dev.json",
-            "damaged (File is not a zip file); delete it, and the same command downloads it anew",
+            "dev.json cannot be unpacked (File is not a zip file); delete the archive, and the same command downloads",
         ),
-        ("cut.gz", "dev.json", "damaged (Compressed file ended before the end-of-stream marker was reached)"),
-        ("bad.tar", "dev.json", "damaged (file could not be opened successfully"),
+        (
+            "cut.gz",
+            "dev.json",
+            "dev.json cannot be unpacked (Compressed file ended before the end-of-stream marker was reached)",
+        ),
+        ("bad.tar", "dev.json", "dev.json cannot be unpacked (file could not be opened successfully"),
     ],
 )
 def test_an_archive_without_the_member_or_damaged_is_named(
@@ -257,6 +264,119 @@ def test_an_archive_without_the_member_or_damaged_is_named(
     assert not (tmp_path / "data/m").exists()
     assert not (tmp_path / "data/m.part").exists()
     assert not list((tmp_path / "data").glob(".*.sha256"))
+
+
+def unusual(kind: str) -> bytes:
+    """An archive that its reader refuses in its own way, though its list of members is whole."""
+    content = bytearray(zipped(**{"dev.json": DEV}))
+    central = content.index(b"PK\x01\x02")
+    if kind == "encrypted":
+        content[6] |= 1
+        content[central + 8] |= 1
+    elif kind == "method":
+        content[8] = content[central + 10] = 97
+    else:
+        content[40] ^= 0xFF
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("encrypted", "File 'dev.json' is encrypted, password required for extraction"),
+        ("method", "That compression method is not supported"),
+        ("damaged", ""),
+    ],
+)
+def test_an_archive_that_cannot_be_unpacked_does_not_keep_the_others_from_coming(
+    server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, problem: str
+) -> None:
+    server.files["bad.zip"] = unusual(kind)
+    archive = one("data/bad.zip", server.url("bad.zip"), members={"dev.json": "data/m"})
+    assert run(tmp_path, table_of(tmp_path, archive, one("data/plain", server.url("plain"))), "dataset=mine") == 1
+    said = capsys.readouterr().out
+    assert f"{tmp_path}/data/bad.zip: dev.json cannot be unpacked ({problem}" in said
+    assert "delete the archive, and the same command downloads it anew, or unpack it by another program" in said
+    assert (tmp_path / "data/plain").read_bytes() == PLAIN
+    assert not list((tmp_path / "data").glob("m*"))
+
+
+@pytest.mark.parametrize("archive", ["a.zip", "a.tar", "a.gz"])
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        ({"size": len(DEV) - 1}, "has more than 2,099 bytes, and nothing is kept of it; if that is right, correct its"),
+        ({"size": len(DEV) + 1}, "has 2,100 bytes, 2,101 are expected; nothing is kept of it, delete the archive"),
+        ({"checksum": f"sha256:{'0' * 64}"}, "has the checksum sha256:"),
+        ({}, "has more than 2,000 bytes, and nothing is kept of it"),
+    ],
+)
+def test_a_member_that_is_not_what_it_should_be_never_gets_its_name(
+    server: FileServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    archive: str,
+    facts: dict[str, Any],
+    problem: str,
+) -> None:
+    member = Member(name="dev.json", path="data/m", **facts)
+    body = server.files[archive]
+    file = File(urls=[server.url(archive)], path=f"data/{archive}", size=len(body), checksum=None, members=[member])
+    table = table_of(tmp_path, file, one("data/gz", server.url("a.gz")))
+    if not facts:
+        table.write_text(table.read_text(encoding="utf-8") + "largest: 2000\n", encoding="utf-8")
+    assert run(tmp_path, table, "dataset=mine") == 1
+    assert f"{tmp_path}/data/{archive}: dev.json {problem}" in capsys.readouterr().out
+    assert not list((tmp_path / "data").glob("m*"))
+    assert (tmp_path / "data/gz").read_bytes() == GZ
+
+
+@pytest.mark.parametrize("ending", ["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "gz", "bz2"])
+def test_mutated_archives_are_unpacked_or_named(tmp_path: Path, ending: str) -> None:
+    packers: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+    whole = zipped(**{"dev.json": DEV, "b": b"b"}) if ending == "zip" else DEV if "tar" not in ending else TAR
+    content = packers.get(ending.rpartition(".")[2], bytes)(whole)
+    path, target = tmp_path / f"a.{ending}", tmp_path / "m"
+    entry = Entry(licence="MIT", page="", files=[one(path.name, members={"dev.json": "m"})])
+    draw = random.Random(ending)
+    refused = 0
+    for _ in range(60):
+        target.unlink(missing_ok=True)
+        path.with_name(f".{path.name}.sha256").unlink(missing_ok=True)
+        mutated = bytearray(content)
+        for _ in range(draw.randint(1, 8)):
+            mutated[draw.randrange(len(mutated))] = draw.randrange(256)
+        path.write_bytes(mutated[: draw.choice([None, draw.randrange(len(mutated))])])
+        failures = download([("dataset=mine", entry)], tmp_path, largest=10**6, say=lambda _: None)
+        refused += len(failures)
+        assert all(f"{path}: " in failure for failure in failures)
+        assert target.exists() == (not failures)
+        assert not (tmp_path / "m.part").exists()
+    assert refused
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"sha256:1 plain\n", b"rot13:00 plain\n"])
+def test_a_damaged_record_of_a_checksum_is_named(
+    server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    record = tmp_path / "data/.plain.sha256"
+    record.parent.mkdir()
+    record.write_bytes(content)
+    table = table_of(tmp_path, one("data/plain", server.url("plain")), one("data/gz", server.url("a.gz")))
+    assert run(tmp_path, table, "dataset=mine") == 1
+    said = capsys.readouterr().out
+    assert f"{record}: expected the checksum of an earlier download; delete it to forget that" in said
+    assert (tmp_path / "data/gz").read_bytes() == GZ
+
+
+def test_a_place_that_cannot_be_written_does_not_keep_the_others_from_coming(
+    server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data/plain").mkdir(parents=True)
+    table = table_of(tmp_path, one("data/plain", server.url("plain")), one("data/gz", server.url("a.gz")))
+    assert run(tmp_path, table, "dataset=mine") == 1
+    assert f"'{tmp_path}/data/plain'" in capsys.readouterr().out
+    assert (tmp_path / "data/gz").read_bytes() == GZ
 
 
 def test_a_file_by_hand_is_asked_for_then_checked_and_unpacked(

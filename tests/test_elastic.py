@@ -1,7 +1,6 @@
 """Searching a real Elasticsearch: scores, batches, and what a description says."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,10 @@ from rag_notes.types import Passage
 from tests.elastic import Secured
 from tests.elastic_proxy import Forward, Proxy
 from tests.indexed import expected, ids, indexed
+from tests.samples import samples
 from tests.test_retrieval import BIRDS, plain_bm25, plain_words, random_corpus
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(600)]  # one server at a time
-SAMPLE = Path(__file__).parents[2] / "shared" / "data" / "2wikimultihopqa" / "dev.sample500.json"
 
 
 @pytest.mark.parametrize(("k1", "b", "shards"), [(1.2, 0.75, 1), (0.9, 0.4, 3), (2.0, 0.0, 2)])
@@ -90,13 +89,12 @@ def words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text))
 
 
-@pytest.mark.skipif(not SAMPLE.is_file(), reason="the sample of 2WikiMultiHopQA is not here")
 def test_it_agrees_with_bm25s_on_real_questions(admin: Secured) -> None:
     """The same words in both, without punctuation, at which the two cut differently; what differs are the lengths.
 
     Lucene keeps a length above 39 words in one byte, so that two passages of similar score can change places.
     """
-    data = datasets.twowikimultihopqa(str(SAMPLE))
+    data = datasets.twowikimultihopqa(str(samples("2wikimultihopqa/dev.sample500.json")))
     questions = [words(question.question) for question in data.questions]
     corpus = [Passage(passage.id, words(passage.title), words(passage.text)) for passage in data.corpus]
     ours = BM25.build(corpus, tokenizer=Tokenizer(stemming=False, stop_words=False)).search(questions, 5)

@@ -9,8 +9,8 @@ import pytest
 
 from rag_notes import datasets
 from rag_notes.cli import main
-from rag_notes.datasets.corpus_file import CorpusFile
-from rag_notes.retrieval.base import RetrieverError, passage_line
+from rag_notes.datasets.corpus_file import CorpusFile, passage_line
+from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.elastic import elasticsearch
 from tests.elastic import Secured, free_port, make_authority
 from tests.elastic_proxy import Proxy

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_notes.fetch import DiskFullError, FetchError, fetch
+from rag_notes.fetch import FetchError, fetch
+from rag_notes.files import DiskFullError
 from tests.file_server import FileServer, Seen
 
 BODY = random.Random(6).randbytes(300_000)
@@ -144,6 +145,37 @@ def test_another_size_is_refused_before_anything_is_written(server: FileServer, 
     assert names(tmp_path) == set()
 
 
+@pytest.mark.parametrize("limit", [{"size": len(BODY)}, {"largest": len(BODY) + 1}])
+def test_a_server_that_sends_on_and_on_is_left(server: FileServer, tmp_path: Path, limit: dict[str, int]) -> None:
+    server.faults = ["cut:100000", "endless"]
+    server.etag = ""
+    (most,) = limit.values()
+    with pytest.raises(FetchError, match=rf"/f: gives more than {most:,} bytes, and nothing is kept of it"):
+        fetch([server.url("f")], tmp_path / "f", waits=QUICK, **limit)  # type: ignore[arg-type] # a key a parameter
+    assert names(tmp_path) == set()
+    server.faults = ["endless"]
+    server.files["mirror"] = BODY
+    fetch([server.url("f"), server.url("mirror")], tmp_path / "f", checksum=SHA256, **limit)  # type: ignore[arg-type]
+    assert (tmp_path / "f").read_bytes() == BODY
+
+
+def test_a_file_larger_than_the_limit_is_refused_before_anything_is_written(server: FileServer, tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="gives more than 299,999 bytes"):
+        fetch([server.url("f")], tmp_path / "f", largest=len(BODY) - 1)
+    assert names(tmp_path) == set()
+    fetch([server.url("f")], tmp_path / "f", largest=len(BODY))
+    assert (tmp_path / "f").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("state", ["[]", "{}", "no JSON", '{"url": 1}'])
+def test_a_part_whose_beginning_is_not_known_is_begun_again(server: FileServer, tmp_path: Path, state: str) -> None:
+    (tmp_path / "f.part").write_bytes(b"something else")
+    (tmp_path / ".f.state").write_text(state, encoding="utf-8")
+    fetch([server.url("f")], tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == BODY
+    assert server.seen == [Seen("f", None, None, 200)]
+
+
 def test_errors_that_pass_are_waited_for(server: FileServer, tmp_path: Path) -> None:
     server.faults = [500, 503]
     fetch([server.url("f")], tmp_path / "f", waits=QUICK)
@@ -191,7 +223,9 @@ def test_a_refused_connection_and_every_other_address_are_named(server: FileServ
 
 def test_a_full_device_is_said_plainly(server: FileServer, tmp_path: Path) -> None:
     (tmp_path / ".f.state.part").symlink_to("/dev/full")
-    with pytest.raises(DiskFullError, match=r"f: the disk is full or its quota is used up .*; make room and run the"):
+    with pytest.raises(
+        DiskFullError, match=r"f\.state: the disk is full or its quota is used up .*; make room and run"
+    ):
         fetch([server.url("f")], tmp_path / "f")
     fetch([server.url("f")], tmp_path / "f")
     assert (tmp_path / "f").read_bytes() == BODY

@@ -16,10 +16,10 @@ from rag_notes.studies import notebook
 from rag_notes.studies.base import RUNS_MIME
 from rag_notes.studies.notebook import as_page, lacking, reproduce, reproduce_all, studies
 from tests.loopback import Loopback
+from tests.samples import samples
 
 OWN = sorted(set(choices("study")) - {"quickstart"})  # the studies with a module of their own
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
-SAMPLES = PROJECT.parent / "shared" / "data"
 RECORDING = PROJECT / "data" / "recordings" / "mini.jsonl.xz"
 
 
@@ -117,17 +117,16 @@ def test_figures_are_made_again_from_records_alone_and_are_the_same(tmp_path: Pa
 
 
 REAL = {
-    "twowikimultihopqa": SAMPLES / "2wikimultihopqa" / "dev.sample500.json",
-    "musique": SAMPLES / "musique" / "musique_ans_dev.sample200.jsonl",
+    "twowikimultihopqa": "2wikimultihopqa/dev.sample500.json",
+    "musique": "musique/musique_ans_dev.sample200.jsonl",
 }
 
 
-@pytest.mark.skipif(not SAMPLES.is_dir(), reason="the samples of real data sets are not there")
 @pytest.mark.parametrize("study", OWN)
 def test_a_study_runs_on_real_data_with_a_server(study: str, tmp_path: Path) -> None:
     options = [
         *(f"study={study}", f"dataset=[{','.join(REAL)}]", "limit=3", "retriever.cache=null", "resamples=200"),
-        *(f"dataset.{name}.path={path}" for name, path in REAL.items()),
+        *(f"dataset.{name}.path={samples(path)}" for name, path in REAL.items()),
         *("llm=openai", "llm.model=tiny", f"llm.store={tmp_path / 'store.sqlite'}"),
         *(f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}"),
     ]

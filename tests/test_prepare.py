@@ -30,9 +30,10 @@ from rag_notes.datasets.prepare import (
     musique_pool,
     twowikimultihopqa_pool,
 )
-from rag_notes.fetch import DiskFullError
+from rag_notes.files import DiskFullError
 from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.types import Passage
+from tests.test_datasets_errors import as_lines, as_list
 
 
 def read(out: Path | str) -> tuple[Passage, ...]:
@@ -52,16 +53,6 @@ def check(made: Prepared, passages: int, repeated: int, empty: int) -> tuple[Pas
 
 def wiki(identifier: str, *context: tuple[str, list[str]], **answered: Any) -> dict[str, Any]:
     return {"_id": identifier, "question": "q", "context": context, **answered}
-
-
-def as_list(path: Path, *records: Any) -> str:
-    path.write_text("[" + ", ".join(map(json.dumps, records)) + "]", encoding="utf-8")
-    return str(path)
-
-
-def as_lines(path: Path, *records: Any) -> str:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return str(path)
 
 
 ANSWERED = {"answer": "a", "type": "comparison", "supporting_facts": [["A", 0], ["B", 0]]}

@@ -16,9 +16,9 @@ from rag_notes.studies import quest_eval
 from rag_notes.studies.quest_eval import quest_results
 from rag_notes.types import Question
 from tests.made import make_info, make_sample
+from tests.samples import samples
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
 
-CRUD = Path(__file__).parents[2] / "shared" / "data" / "crud"
 NO, NO_ZH = CANNOT_INFER["en"], CANNOT_INFER["zh"]
 
 
@@ -174,10 +174,9 @@ def test_every_answer_is_put_to_it_and_what_is_missing_is_told(tmp_path: Path) -
     assert {path.name.split("-Qwen")[0] for path in tmp_path.iterdir()} == {"mini_zh", "mini_zh-quest_eval"}
 
 
-@pytest.mark.skipif(not CRUD.is_dir(), reason="the samples of the data sets are not there")
 @pytest.mark.parametrize("documents", ["1Doc", "2Docs", "3Docs"])
 def test_the_official_answers_are_scored(documents: str) -> None:
-    path = CRUD / f"QuestAnswer{documents}_quest_gt.sample60.json"
+    path = samples(f"crud/QuestAnswer{documents}_quest_gt.sample60.json")
     records = list(json.loads(path.read_text(encoding="utf-8")).values())
     assert len(records) == 60
     for record in records:

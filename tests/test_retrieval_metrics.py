@@ -1,13 +1,11 @@
 import json
-from pathlib import Path
 
 import pytest
 
 from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages, any_gold_at_k
 from rag_notes.retrieval.bm25 import bm25
 from rag_notes.types import Hit, Passage
-
-DATA = Path(__file__).parents[2] / "shared" / "data"
+from tests.samples import samples
 
 BIRDS = (
     Passage("p1", "Heron", "The heron stands in shallow water."),
@@ -68,10 +66,7 @@ def test_chinese_answer_in_passages() -> None:
 
 def pooled(name: str) -> tuple[list[Passage], list[tuple[str, set[str], set[str]]]]:
     """The distinct paragraphs of a sample, and of each question the gold's ids and titles."""
-    file = DATA / name
-    if not file.exists():
-        pytest.skip(f"the sample {name} is not here")
-    text = file.read_text(encoding="utf-8")
+    text = samples(name).read_text(encoding="utf-8")
     records = [json.loads(line) for line in text.splitlines()] if name.endswith("l") else json.loads(text)
     pool: dict[tuple[str, str], str] = {}
     questions = []

@@ -1,4 +1,4 @@
-"""From the records of a file to a `Dataset`: the pool of passages, corpus files, gold ids, the cut of the questions."""
+"""From the records of a file to a `Dataset`: the pool of passages, corpus files, gold ids."""
 
 import hashlib
 import re
@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rag_notes.datasets._read import DataError, existing, read_lines
+from rag_notes.datasets._read import DataError, Record, existing, read_lines
 from rag_notes.datasets.corpus_file import CorpusFile
+from rag_notes.files import PART
 from rag_notes.types import Dataset, Passage, Question
 
 
@@ -31,33 +32,36 @@ class Entry(NamedTuple):
 
 
 def build(
-    name: str, entries: Iterable[Entry], corpus: Sequence[Passage] | None, offset: int, limit: int | None
+    name: str,
+    path: str,
+    entries: Iterable[Entry],
+    corpus: str | Sequence[Passage] | None,
+    pooled: Iterable[Paragraph] | None = None,
 ) -> Dataset:
-    """Return `limit` questions from `offset` on, with the given corpus or else the pool of all entries' paragraphs.
+    """Return the questions of the file `path` with a given corpus, or where there is none with a pool of paragraphs.
 
-    A question's `gold_ids` are set where the corpus holds all its supporting paragraphs with the same title and text;
-    they stay empty where one of them is missing, because a part of them would make recall look better than it is.
-    Raises `DataError` on an id that occurs twice and on a cut that leaves no question.
+    `corpus` is one that is read already or the path of one; the pool is of the paragraphs `pooled`, if any are given,
+    and otherwise of all entries' own. A question's `gold_ids` are set where the corpus holds all its supporting
+    paragraphs with the same title and text; they stay empty where one of them is missing, because a part of them would
+    make recall look better than it is. Raises `DataError` on an id that occurs twice and on a file without questions.
     """
+    passages = read_corpus(corpus, f"dataset.{name}.corpus") if isinstance(corpus, str) else corpus
     entries = list(entries)
+    if not entries:
+        raise DataError(f"{path}: holds no questions; put the data set's file there or set dataset.{name}.path=PATH")
     places: dict[str, str] = {}
     for entry in entries:
         if entry.question.id in places:
             other = places[entry.question.id]
             raise DataError(f"{entry.place}: the question id {entry.question.id!r} is already used in {other}")
         places[entry.question.id] = entry.place
-    if offset < 0:
-        raise DataError(f"dataset.{name}.offset: expected 0 or more, found {offset}")
-    if limit is not None and limit < 1:
-        raise DataError(f"dataset.{name}.limit: expected 1 or more, or null for all, found {limit}")
-    if offset >= len(entries):
-        raise DataError(f"dataset.{name}.offset is {offset}, but dataset.{name}.path holds {len(entries)} questions")
-    if corpus is None:
-        corpus = pool(paragraph for entry in entries for paragraph in entry.paragraphs)
-    chosen = entries[offset:] if limit is None else entries[offset : offset + limit]
-    wanted = {(paragraph.title, paragraph.text) for entry in chosen for paragraph in entry.support}
-    ids = {(p.title, p.text): p.id for p in corpus if (p.title, p.text) in wanted}
-    return Dataset(name, tuple(_with_gold(entry, ids) for entry in chosen), corpus)
+    if passages is None:
+        own = (paragraph for entry in entries for paragraph in entry.paragraphs)
+        passages = pool(own if pooled is None else pooled, path)
+    wanted = {(paragraph.title, paragraph.text) for entry in entries for paragraph in entry.support}
+    ids = {(p.title, p.text): p.id for p in passages if wanted and (p.title, p.text) in wanted}
+    questions = tuple(_with_gold(entry, ids) for entry in entries)
+    return Dataset(name, questions, passages, corpus_kind="pooled" if corpus is None else "given")
 
 
 def _with_gold(entry: Entry, ids: dict[tuple[str, str], str]) -> Question:
@@ -73,8 +77,13 @@ def _with_gold(entry: Entry, ids: dict[tuple[str, str], str]) -> Question:
     )
 
 
-def pool(paragraphs: Iterable[Paragraph]) -> tuple[Passage, ...]:
-    """Return the distinct paragraphs in the order of their first appearance.
+def paragraph_of(record: Record) -> Paragraph:
+    """Return the paragraph of a record with `title`, `text` and perhaps `id`."""
+    return Paragraph(record.title("title"), record.text("text"), record.identifier("id") if record.has("id") else "")
+
+
+def pool(paragraphs: Iterable[Paragraph], path: str) -> tuple[Passage, ...]:
+    """Return the distinct paragraphs of the file or folder `path` in the order of their first appearance.
 
     A paragraph keeps the id that its file gives it. Any other is named after its title (or the beginning of its text
     where it has none), with a hash of title and text where several paragraphs would get the same name; so the names
@@ -94,7 +103,7 @@ def pool(paragraphs: Iterable[Paragraph]) -> tuple[Passage, ...]:
         other = seen.setdefault(passage.id, passage)
         if other is not passage:
             contents = f"titles {other.title!r} and {passage.title!r}"
-            raise DataError(f"the passage id {passage.id!r} stands for two different passages ({contents})")
+            raise DataError(f"{path}: the passage id {passage.id!r} stands for two different passages ({contents})")
     return passages
 
 
@@ -108,14 +117,6 @@ def name_of(title: str, text: str, *, alone: bool) -> str:
     return _slug(title, text) if alone else f"{_slug(title, text)}-{digest}"
 
 
-def load_corpus(corpus: str | None, name: str) -> Sequence[Passage] | None:
-    """Return the passages of a data set's corpus file, or None where none is given (then the data set pools its own).
-
-    Raises as `read_corpus`.
-    """
-    return None if corpus is None else read_corpus(corpus, f"dataset.{name}.corpus")
-
-
 def read_corpus(path: str, option: str) -> Sequence[Passage]:
     """Return the passages of a corpus; `option` is the setting that names it, for errors.
 
@@ -124,10 +125,10 @@ def read_corpus(path: str, option: str) -> Sequence[Passage]:
     malformed line and an id that occurs twice.
     """
     if Path(path).is_dir():
-        return pool(Paragraph("", text) for _, text in folder_texts(path, option))
+        return pool((Paragraph("", text) for _, text in folder_texts(path, option)), path)
     suffix = existing(path, option).suffix
     if suffix == ".txt":
-        return pool(Paragraph("", line.strip()) for _, line in read_lines(path, option))
+        return pool((Paragraph("", line.strip()) for _, line in read_lines(path, option)), path)
     if suffix in CorpusFile.SUFFIXES:
         return CorpusFile(path, option).checked()
     raise DataError(f"{option}={path}: expected a file that ends in .jsonl, .tsv or .txt, or a folder of text files")
@@ -143,7 +144,7 @@ def folder_texts(folder: str, option: str) -> Iterator[tuple[str, str]]:
             f"{folder}: no such folder; put it there (see `rag-notes download`) or set {option}=PATH to where it is"
         )
     for file in sorted(file for file in Path(folder).iterdir() if file.is_file() and not file.name.startswith(".")):
-        if file.suffix == ".part":
+        if file.suffix == PART:
             raise DataError(f"{file}: is not finished; run the download again, or remove it ({option}={folder})")
         for number, line in read_lines(str(file), option):
             yield f"{file}, line {number}", line.strip()

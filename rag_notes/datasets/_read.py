@@ -3,6 +3,7 @@
 import codecs
 import json
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from rag_notes.files import open_binary
 _BLOCK = 1 << 20
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
+_DEEP = 500  # below this, Python's own limit of about 1,000 is not reached
+_MOST_DIGITS = sys.int_info.default_max_str_digits
+_DEPTH_OR_DIGITS = re.compile(rf'"(?:[^"\\]|\\.)*"|[\[{{\]}}]|\d{{{_MOST_DIGITS + 1},}}')
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _JSON_TYPES = {
     str: "a string",
@@ -110,6 +114,10 @@ class Record:
             for index, value in enumerate(self.items(field))
         ]
 
+    def objects_if_any(self, field: str) -> list["Record"]:
+        """Return the objects of a list, none where the field is not there or null."""
+        return self.objects(field) if self.has(field) else []
+
     def _get(self, field: str, expected: str, *types: type) -> Any:
         if field not in self.values:
             raise self.error(field, f"is missing, expected {expected}")
@@ -141,9 +149,11 @@ def lines_of(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         for number, raw in enumerate(file, start=1):
-            line = _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, path, number)
+            line = (raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw).decode()
             if line.strip():
                 yield number, line.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise not_utf8(f"{path}, line {number}", error) from None
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path}, after line {number}: cannot be read on ({error}); get the file anew") from None
 
@@ -156,12 +166,17 @@ def read_jsonl(path: str, option: str) -> Iterator[Record]:
 def records_of(lines: Iterable[tuple[int, str]], path: str) -> Iterator[Record]:
     """Yield the objects of numbered lines of JSON; `path` is what errors call their file."""
     for number, line in lines:
-        place = f"{path}, line {number}"
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{place}: not valid JSON: {error.msg} at column {error.colno}") from None
-        yield _as_record(value, place, line)
+        yield record_of(line, f"{path}, line {number}")
+
+
+def record_of(line: str, place: str) -> Record:
+    """Return the object that a line of JSON is."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        position, problem = _unreadable(error, line)
+        raise DataError(f"{place}: {problem} at column {position + 1}") from None
+    return _as_record(value, place, line)
 
 
 def read_json_list(path: str, option: str) -> Iterator[Record]:
@@ -225,12 +240,14 @@ class _Window:
         while True:
             try:
                 value, end = _DECODER.raw_decode(self.text, self.position)
-            except json.JSONDecodeError as error:
-                line = self.line() + self.text.count("\n", self.position, error.pos)
-                column = error.colno + (self._column if error.lineno == 1 else 0)
-                if self._more():
+            except (ValueError, RecursionError) as error:
+                position, problem = _unreadable(error, self.text, self.position)
+                line = self.line() + self.text.count("\n", self.position, position)
+                begins = self.text.rfind("\n", 0, position)
+                column = position - begins + (self._column if begins < 0 else 0)
+                if isinstance(error, json.JSONDecodeError) and self._more():
                     continue
-                raise DataError(f"{self.path}, line {line}: not valid JSON: {error.msg} at column {column}") from None
+                raise DataError(f"{self.path}, line {line}: {problem} at column {column}") from None
             source, self.position = self.text[self.position : end], end
             return value, source
 
@@ -245,17 +262,23 @@ class _Window:
             self.text += self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             line = self._lines + self.text.count("\n") + error.object.count(b"\n", 0, error.start) + 1
-            raise _not_utf8(self.path, line, error) from None
+            raise not_utf8(f"{self.path}, line {line}", error) from None
         return bool(data)
 
 
 def read_json_object(path: str, option: str) -> Record:
     """Return the object that a whole JSON file is."""
-    text = _read_text(path, option)
+    data = existing(path, option).read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
+        text = data.decode()
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _broken_json(path, error) from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise not_utf8(f"{path}, line {line}", error) from None
+    except (ValueError, RecursionError) as error:
+        position, problem = _unreadable(error, text)
+        line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+        raise DataError(f"{path}, line {line}: {problem} at column {column}") from None
     return _as_record(value, path, text)
 
 
@@ -268,20 +291,9 @@ def existing(path: str, option: str) -> Path:
     return Path(path)
 
 
-def _read_text(path: str, option: str) -> str:
-    data = existing(path, option).read_bytes().removeprefix(codecs.BOM_UTF8)
-    return _decode(data, path, 1)
-
-
-def _decode(data: bytes, path: str, first_line: int) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, first_line + data.count(b"\n", 0, error.start), error) from None
-
-
-def _not_utf8(path: str, line: int, error: UnicodeDecodeError) -> DataError:
-    return DataError(f"{path}, line {line}: not valid UTF-8 ({error.reason}); save the file as UTF-8")
+def not_utf8(place: str, error: UnicodeDecodeError) -> DataError:
+    """Return (not raise) the error for bytes that are no text."""
+    return DataError(f"{place}: not valid UTF-8 ({error.reason}); save the file as UTF-8")
 
 
 def _as_record(value: Any, place: str, source: str) -> Record:
@@ -292,11 +304,23 @@ def _as_record(value: Any, place: str, source: str) -> Record:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
             raise DataError(f"{place}: expected valid Unicode, found one half of a \\ud... pair alone") from None
+        except RecursionError as error:
+            raise DataError(f"{place}: {_unreadable(error, source)[1]}") from None
     return Record(value, place)
 
 
-def _broken_json(path: str, error: json.JSONDecodeError) -> DataError:
-    return DataError(f"{path}, line {error.lineno}: not valid JSON: {error.msg} at column {error.colno}")
+def _unreadable(error: ValueError | RecursionError, text: str, start: int = 0) -> tuple[int, str]:
+    """The place in JSON, which begins at `start`, that Python cannot read, and why."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.pos, f"not valid JSON: {error.msg}"
+    depth = 0
+    for token in _DEPTH_OR_DIGITS.finditer(text, start):
+        depth += (token[0] in "[{") - (token[0] in "]}")
+        if depth > _DEEP:
+            return token.start(), f"expected values nested at most {_DEEP} deep"
+        if token[0].isdecimal():
+            return token.start(), f"expected integers of at most {_MOST_DIGITS} digits"
+    return start, f"not readable: {error}"
 
 
 def _skip(text: str, position: int) -> int:

@@ -6,18 +6,16 @@ from dataclasses import replace
 import sentencex
 
 from rag_notes.datasets._build import Entry, build, read_corpus
-from rag_notes.types import Dataset, Language, NonNegative, Passage, Positive, Question
+from rag_notes.types import Dataset, Language, Name, NonNegative, Passage, Positive, Question
 
 
 def cloze(
     path: str,
     *,
-    name: str = "cloze",
+    name: Name = "cloze",
     language: Language = "en",
     shortest: Positive = 20,
     seed: NonNegative = 0,
-    offset: int = 0,
-    limit: int | None = None,
 ) -> Dataset:
     """Take a sentence out of each passage of a corpus: it is the question, and what is left of the passage its gold.
 
@@ -35,7 +33,7 @@ def cloze(
         if question:
             made = Question(passage.id, question, gold_ids=(passage.id,), type="cloze", language=language)
             entries.append(Entry(f"{path}, passage {len(passages)}", made))
-    return build(name, entries, passages, offset, limit)
+    return build(name, path, entries, passages)
 
 
 def _taken_out(passage: Passage, language: Language, shortest: int, seed: int) -> tuple[str, Passage]:

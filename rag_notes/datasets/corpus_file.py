@@ -12,7 +12,7 @@ from typing import BinaryIO, ClassVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_notes.datasets._read import DataError, Record, read_jsonl, read_lines
+from rag_notes.datasets._read import DataError, Record, not_utf8, read_jsonl, read_lines, record_of
 from rag_notes.types import Passage
 
 _DPR_COLUMNS = ["id", "text", "title"]
@@ -74,8 +74,12 @@ class CorpusFile(Sequence[Passage]):
         with self._lock:  # not memory-mapped: pages around each passage would add up
             self._file.seek(start)
             lines = self._file.read(end - start)
-        line, place = lines.split(b"\n", 1)[0].decode("utf-8-sig"), f"{self.path}, passage {number + 1}"
-        return _dpr_passage(line.rstrip("\r"), place) if self._tsv else jsonl_passage(Record(json.loads(line), place))
+        place = f"{self.path}, passage {number + 1}"
+        try:
+            line = lines.split(b"\n", 1)[0].decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise not_utf8(place, error) from None
+        return _dpr_passage(line.rstrip("\r"), place) if self._tsv else jsonl_passage(record_of(line, place))
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
@@ -93,6 +97,12 @@ class CorpusFile(Sequence[Passage]):
     @cached_property
     def _file(self) -> BinaryIO:
         return Path(self.path).open("rb")
+
+
+def passage_line(passage: Passage) -> str:
+    """Write a passage as one line of canonical JSON (keys id, title, text; compact; ends in a newline)."""
+    record = {"id": passage.id, "title": passage.title, "text": passage.text}
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def jsonl_passage(record: Record) -> Passage:

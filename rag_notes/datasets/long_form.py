@@ -3,22 +3,20 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from rag_notes.datasets._build import Entry, Paragraph, build, load_corpus, pool
+from rag_notes.datasets._build import Entry, Paragraph, build, paragraph_of
 from rag_notes.datasets._read import Record, read_json_list, read_json_object
-from rag_notes.types import Dataset, QAPair, Question
+from rag_notes.types import Dataset, Name, QAPair, Question
 
 _CRUD_DOCUMENTS = {"questanswer_1doc": 1, "questanswer_2docs": 2, "questanswer_3docs": 3}
 
 
-def asqa(
-    path: str, *, name: str = "asqa", corpus: str | None = None, offset: int = 0, limit: int | None = None
-) -> Dataset:
+def asqa(path: str, *, name: Name = "asqa", corpus: str | None = None) -> Dataset:
     """Read ASQA (Stelmakh et al., 2022) as ALCE (Gao et al., 2023) lays it out: one JSON list.
 
     `answers` stay empty, since `qa_pairs` mark the answer. ALCE's `docs` (`id`, `title`, `text`), where a record has
     them, are its paragraphs. A question is named by `id` or `sample_id`, else by its position from "asqa-1" on.
     """
-    return build(name, _asqa_entries(path, name), load_corpus(corpus, name), offset, limit)
+    return build(name, path, _asqa_entries(path, name), corpus)
 
 
 def _asqa_entries(path: str, name: str) -> Iterator[Entry]:
@@ -33,21 +31,15 @@ def _asqa_entries(path: str, name: str) -> Iterator[Entry]:
             qa_pairs=pairs,
             task="long_form",
         )
-        paragraphs = [
-            Paragraph(doc.title("title"), doc.text("text"), doc.identifier("id") if doc.has("id") else "")
-            for doc in (record.objects("docs") if record.has("docs") else ())
-        ]
-        yield Entry(record.place, question, paragraphs)
+        yield Entry(record.place, question, [paragraph_of(doc) for doc in record.objects_if_any("docs")])
 
 
 def crud(
     path: str,
     *,
-    name: str = "crud",
+    name: Name = "crud",
     split: Literal["questanswer_1doc", "questanswer_2docs", "questanswer_3docs", "all"] = "all",
     corpus: str | None = None,
-    offset: int = 0,
-    limit: int | None = None,
 ) -> Dataset:
     """Read the question-answering tasks of CRUD-RAG (Lyu et al., 2024) from its split_merged.json.
 
@@ -58,11 +50,8 @@ def crud(
     """
     file = read_json_object(path, f"dataset.{name}.path")
     entries = [_crud_entry(record, task) for task in _CRUD_DOCUMENTS for record in file.objects(task)]
-    passages = (
-        pool(news for entry in entries for news in entry.support) if corpus is None else load_corpus(corpus, name)
-    )
     chosen = [entry for entry in entries if split in ("all", entry.question.type)]
-    return build(name, chosen, passages, offset, limit)
+    return build(name, path, chosen, corpus, (news for entry in entries for news in entry.support))
 
 
 def _crud_entry(record: Record, task: str) -> Entry:

@@ -1,12 +1,14 @@
 """Multi-hop question answering: HotpotQA, 2WikiMultiHopQA, MuSiQue and StrategyQA in their official formats."""
 
 import re
+import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from rag_notes.datasets._build import Entry, Paragraph, build, load_corpus
+from rag_notes.datasets._build import Entry, Paragraph, build, read_corpus
 from rag_notes.datasets._read import Record, read_json_list, read_json_object, read_jsonl
-from rag_notes.types import Dataset, Passage, Question
+from rag_notes.datasets.selection import Asked, asked
+from rag_notes.types import Dataset, Name, Passage, Question
 
 _HOPS = re.compile(r"((\d)hop\d?)__")
 _PARAGRAPH_KEY = re.compile(r"(.+)-\d+")
@@ -15,33 +17,31 @@ _PARAGRAPH_KEY = re.compile(r"(.+)-\d+")
 def hotpotqa(
     path: str,
     *,
-    name: str = "hotpotqa",
+    name: Name = "hotpotqa",
     setting: Literal["distractor", "fullwiki"] = "distractor",
+    questions: Asked = "all",
     corpus: str | None = None,
-    offset: int = 0,
-    limit: int | None = None,
 ) -> Dataset:
     """Read HotpotQA's JSON (Yang et al., 2018); `type` is bridge or comparison.
 
     Every supporting title is among a question's paragraphs in the distractor setting, and `DataError` is raised where
     it is not. In the fullwiki setting the paragraphs are retrieved ones: `gold_titles` are always set, `gold_ids`
-    only where all supporting paragraphs were retrieved.
+    only where all supporting paragraphs were retrieved. `questions` may be the papers' own (`asked`).
     """
     entries = _wiki_entries(path, name, glue="", complete=setting == "distractor")
-    return build(name, entries, load_corpus(corpus, name), offset, limit)
+    return asked(build(name, path, entries, corpus), questions, "hotpotqa", path)
 
 
 def twowikimultihopqa(
-    path: str,
-    *,
-    name: str = "twowikimultihopqa",
-    corpus: str | None = None,
-    offset: int = 0,
-    limit: int | None = None,
+    path: str, *, name: Name = "twowikimultihopqa", questions: Asked = "all", corpus: str | None = None
 ) -> Dataset:
-    """Read 2WikiMultiHopQA's JSON (Ho et al., 2020); `type` is its kind of reasoning, such as bridge_comparison."""
+    """Read 2WikiMultiHopQA's JSON (Ho et al., 2020); `type` is its kind of reasoning, such as bridge_comparison.
+
+    `questions` may be the papers' own (`asked`).
+    """
     # HotpotQA's sentences begin with their space, those of 2WikiMultiHopQA do not.
-    return build(name, _wiki_entries(path, name, glue=" ", complete=True), load_corpus(corpus, name), offset, limit)
+    entries = _wiki_entries(path, name, glue=" ", complete=True)
+    return asked(build(name, path, entries, corpus), questions, "twowikimultihopqa", path)
 
 
 def _wiki_entries(path: str, name: str, *, glue: str, complete: bool) -> Iterator[Entry]:
@@ -88,16 +88,14 @@ def _supporting_titles(record: Record) -> Iterator[str]:
                 raise record.error(f"supporting_facts[{index}]", "expected [title, sentence number]")
 
 
-def musique(
-    path: str, *, name: str = "musique", corpus: str | None = None, offset: int = 0, limit: int | None = None
-) -> Dataset:
+def musique(path: str, *, name: Name = "musique", questions: Asked = "all", corpus: str | None = None) -> Dataset:
     """Read MuSiQue's JSON Lines (Trivedi et al., 2022), of the answerable (Ans) or of the full set.
 
     `answers` are the answer and its aliases, and empty for an unanswerable question. `type` and `hops` come from the
     id ("3hop1__..." has type "3hop1" and 3 hops). The full set gives a question and its unanswerable twin one id:
-    the twin's gets the ending "_unanswerable".
+    the twin's gets the ending "_unanswerable". `questions` may be the papers' own (`asked`).
     """
-    return build(name, _musique_entries(path, name), load_corpus(corpus, name), offset, limit)
+    return asked(build(name, path, _musique_entries(path, name), corpus), questions, "musique", path)
 
 
 def _musique_entries(path: str, name: str) -> Iterator[Entry]:
@@ -134,9 +132,7 @@ def supported_paragraphs(record: Record, field: str) -> tuple[list[Paragraph], l
     return [p for p, _ in flagged], list(dict.fromkeys(p for p, supporting in flagged if supporting))
 
 
-def strategyqa(
-    path: str, *, name: str = "strategyqa", corpus: str | None = None, offset: int = 0, limit: int | None = None
-) -> Dataset:
+def strategyqa(path: str, *, name: Name = "strategyqa", corpus: str | None = None) -> Dataset:
     """Read StrategyQA's JSON (Geva et al., 2021), whose answers become "yes" and "no".
 
     `corpus` is the official paragraph file (a JSON object from "Title-number" to `title`, `content`), the same as
@@ -160,7 +156,7 @@ def strategyqa(
             task="yes_no",
         )
         entries.append(Entry(record.place, question))
-    return build(name, entries, passages, offset, limit)
+    return build(name, path, entries, passages)
 
 
 def _evidence(record: Record) -> Iterator[str]:
@@ -173,7 +169,8 @@ def _evidence(record: Record) -> Iterator[str]:
         elif isinstance(item, str) and _PARAGRAPH_KEY.fullmatch(item):
             yield item
         elif item not in ("operation", "no_evidence"):
-            raise record.error("evidence", f"expected 'Title-number', 'operation' or 'no_evidence', found {item!r}")
+            found = reprlib.repr(item)  # which does not go into the depth
+            raise record.error("evidence", f"expected 'Title-number', 'operation' or 'no_evidence', found {found}")
 
 
 def _strategyqa_paragraphs(corpus: str | None, name: str) -> tuple[Sequence[Passage] | None, dict[str, str]]:
@@ -189,4 +186,4 @@ def _strategyqa_paragraphs(corpus: str | None, name: str) -> tuple[Sequence[Pass
         for record in (read_jsonl(corpus, option) if corpus is not None and corpus.endswith(".jsonl") else ())
         if record.has("para_index")
     }
-    return load_corpus(corpus, name), ids
+    return None if corpus is None else read_corpus(corpus, option), ids

@@ -8,7 +8,7 @@ from typing import TypeVar, get_args
 from rag_notes.datasets._build import Entry, build
 from rag_notes.datasets._read import Record, read_jsonl
 from rag_notes.datasets.corpus_file import CorpusFile
-from rag_notes.types import Dataset, Language, Passage, QAPair, Question, Task
+from rag_notes.types import Dataset, Language, Name, Passage, QAPair, Question, Task
 
 _QUESTION_FIELDS = tuple(field.name for field in fields(Question))
 _PASSAGE_FIELDS = tuple(field.name for field in fields(Passage))
@@ -19,9 +19,7 @@ _LANGUAGES: tuple[Language, ...] = get_args(Language)
 Option = TypeVar("Option", bound=str)
 
 
-def plain(
-    path: str, *, name: str = "plain", corpus: str | None = None, offset: int = 0, limit: int | None = None
-) -> Dataset:
+def plain(path: str, *, name: Name = "plain", corpus: str | None = None) -> Dataset:
     """Read one's own questions and passages.
 
     A line of the questions file needs `id` and `question`, any other field of `Question` is optional; a line of the
@@ -29,10 +27,8 @@ def plain(
     `DataError` on a key that is not a field, and on gold ids or titles that the corpus does not hold.
     """
     records = [(record, _question(record)) for record in read_jsonl(path, f"dataset.{name}.path")]
-    passages: Sequence[Passage] = ()
-    if corpus is not None:
-        passages = _passages(corpus, name, records)
-    return build(name, [Entry(record.place, question) for record, question in records], passages, offset, limit)
+    passages = None if corpus is None else _passages(corpus, name, records)
+    return build(name, path, (Entry(record.place, question) for record, question in records), passages)
 
 
 def _passages(corpus: str, name: str, records: Sequence[tuple[Record, Question]]) -> Sequence[Passage]:
@@ -53,7 +49,7 @@ def _passages(corpus: str, name: str, records: Sequence[tuple[Record, Question]]
 
 def _question(record: Record) -> Question:
     _check_keys(record, _QUESTION_FIELDS)
-    pairs = record.objects("qa_pairs") if record.has("qa_pairs") else []
+    pairs = record.objects_if_any("qa_pairs")
     for pair in pairs:
         _check_keys(pair, _PAIR_FIELDS)
     return Question(

@@ -19,11 +19,9 @@ from tqdm import tqdm
 
 from rag_notes.datasets._build import Paragraph, folder_texts, name_of
 from rag_notes.datasets._read import DataError, Record, lines_of, read_json_list, read_jsonl, records_of
-from rag_notes.datasets.corpus_file import dpr_passages
+from rag_notes.datasets.corpus_file import dpr_passages, passage_line
 from rag_notes.datasets.multihop import wiki_paragraphs
-from rag_notes.fetch import saying_full
 from rag_notes.files import buffered, replacing
-from rag_notes.retrieval.base import passage_line
 from rag_notes.types import Passage, Positive
 
 
@@ -129,7 +127,7 @@ def _numbered(path: str) -> Iterator[Passage]:
     before = 0
     for place, passage in dpr_passages(path, "corpus.path"):
         # The official file counts its passages, which saves remembering 21 million ids.
-        if not passage.id.isdecimal() or int(passage.id) <= before:
+        if not (passage.id.isdecimal() and len(passage.id) < 20 and int(passage.id) > before):
             raise DataError(f"{place}, field 'id': expected a number above {before}, found {passage.id!r}")
         before = int(passage.id)
         yield passage
@@ -197,7 +195,7 @@ class _Seen:
 
 def _write(out: str, passages: Iterable[Passage], counts: Counter[str], expected: int | None) -> Prepared:
     path, digest, number = Path(out), hashlib.sha256(), 0
-    with saying_full(path), replacing(path) as file:
+    with replacing(path) as file:
         for passage in tqdm(passages, desc=path.parent.name, unit=" passages", disable=None):
             line = passage_line(passage).encode()
             digest.update(line)

@@ -2,21 +2,19 @@
 
 from collections.abc import Iterator
 
-from rag_notes.datasets._build import Entry, build, load_corpus
+from rag_notes.datasets._build import Entry, build
 from rag_notes.datasets._read import read_jsonl
 from rag_notes.datasets.multihop import hops_of, supported_paragraphs
-from rag_notes.types import Dataset, Question, Task
+from rag_notes.types import Dataset, Name, Question, Task
 
 
-def ircot(
-    path: str, *, name: str = "ircot", corpus: str | None = None, offset: int = 0, limit: int | None = None
-) -> Dataset:
+def ircot(path: str, *, name: Name = "ircot", corpus: str | None = None) -> Dataset:
     """Read a data set of the IRCoT release (Trivedi et al., 2023), JSON Lines.
 
     `answers` are the spans of all `answers_objects`; `contexts` are the paragraphs, whose `is_supporting` makes gold
     passages. `type` is the record's own where it has one; MuSiQue's ids give type and hops.
     """
-    return build(name, _ircot_entries(path, name), load_corpus(corpus, name), offset, limit)
+    return build(name, path, _ircot_entries(path, name), corpus)
 
 
 def _ircot_entries(path: str, name: str) -> Iterator[Entry]:
@@ -40,18 +38,16 @@ def _ircot_entries(path: str, name: str) -> Iterator[Entry]:
 def flashrag(
     path: str,
     *,
-    name: str = "flashrag",
+    name: Name = "flashrag",
     task: Task = "short",
     corpus: str | None = None,
-    offset: int = 0,
-    limit: int | None = None,
 ) -> Dataset:
     """Read a data set of FlashRAG's collection (Jin et al., 2024), JSON Lines with `id`, `question`, `golden_answers`.
 
     `metadata.type` and `metadata.supporting_facts.title`, where a record has them, are `type` and `gold_titles`.
     The passages are in a file of their own (`corpus`): without it the corpus is empty.
     """
-    return build(name, _flashrag_entries(path, name, task), load_corpus(corpus, name), offset, limit)
+    return build(name, path, _flashrag_entries(path, name, task), corpus)
 
 
 def _flashrag_entries(path: str, name: str, task: Task) -> Iterator[Entry]:

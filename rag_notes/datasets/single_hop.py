@@ -4,16 +4,14 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-from rag_notes.datasets._build import Entry, Paragraph, build, load_corpus, pool
+from rag_notes.datasets._build import Entry, Paragraph, build, paragraph_of
 from rag_notes.datasets._read import DataError, Record, read_json_object, read_jsonl
-from rag_notes.types import Dataset, Question
+from rag_notes.types import Dataset, Name, Question
 
 _DOCUMENT = re.compile(r"Document \d+ ?\(Title: (.*?)\): (.*)", re.DOTALL)
 
 
-def squad(
-    path: str, *, name: str = "squad", corpus: str | None = None, offset: int = 0, limit: int | None = None
-) -> Dataset:
+def squad(path: str, *, name: Name = "squad", corpus: str | None = None) -> Dataset:
     """Read SQuAD 1.1's JSON (Rajpurkar et al., 2016); a question's gold passage is its paragraph.
 
     Titles are written as in a text ("Super Bowl 50"), not as in an address ("Super_Bowl_50").
@@ -31,44 +29,37 @@ def squad(
                 question = Question(record.identifier("id"), record.text("question"), tuple(answers))
                 entries.append(Entry(f"{path}, {record.prefix.removesuffix('.')}", question, support=[paragraph]))
     # A paragraph without questions belongs to the pool too.
-    passages = pool(paragraphs) if corpus is None else load_corpus(corpus, name)
-    return build(name, entries, passages, offset, limit)
+    return build(name, path, entries, corpus, paragraphs)
 
 
-def nq_open(
-    path: str, *, name: str = "nq_open", corpus: str | None = None, offset: int = 0, limit: int | None = None
-) -> Dataset:
+def nq_open(path: str, *, name: Name = "nq_open", corpus: str | None = None) -> Dataset:
     """Read NQ-open's JSON Lines (Kwiatkowski et al., 2019; Lee et al., 2019), with `ctxs` where it has passages.
 
     A record has `question`, `answers` (`answer` in the original release) and, where passages were added (Liu et al.,
     2023), `ctxs` of `title`, `text`, optional `id` and optional `isgold`. Without an id of its own a question is
     named after its position, from "nq_open-1" on.
     """
-    return build(name, _nq_entries(path, name), load_corpus(corpus, name), offset, limit)
+    return build(name, path, _nq_entries(path, name), corpus)
 
 
 def _nq_entries(path: str, name: str) -> Iterator[Entry]:
     for index, record in enumerate(read_jsonl(path, f"dataset.{name}.path"), start=1):
         paragraphs, support = [], []
-        for item in record.objects("ctxs") if record.has("ctxs") else ():
-            paragraph = Paragraph(
-                item.title("title"), item.text("text"), item.identifier("id") if item.has("id") else ""
-            )
+        for item in record.objects_if_any("ctxs"):
+            paragraph = paragraph_of(item)
             paragraphs.append(paragraph)
             if item.has("isgold") and item.boolean("isgold"):
                 support.append(paragraph)
         yield Entry(record.place, _question(record, name, index), paragraphs, support)
 
 
-def triviaqa(
-    path: str, *, name: str = "triviaqa", corpus: str | None = None, offset: int = 0, limit: int | None = None
-) -> Dataset:
+def triviaqa(path: str, *, name: Name = "triviaqa", corpus: str | None = None) -> Dataset:
     """Read TriviaQA (Joshi et al., 2017) as JSON Lines with retrieved passages as texts.
 
     A record has `question`, `answers` and optional `passages`, each "Document n (Title: ...): text". Without an id of
     its own a question is named after its position, from "triviaqa-1" on.
     """
-    return build(name, _triviaqa_entries(path, name), load_corpus(corpus, name), offset, limit)
+    return build(name, path, _triviaqa_entries(path, name), corpus)
 
 
 def _triviaqa_entries(path: str, name: str) -> Iterator[Entry]:
@@ -82,16 +73,13 @@ def _triviaqa_entries(path: str, name: str) -> Iterator[Entry]:
         yield Entry(record.place, _question(record, name, index), paragraphs)
 
 
-def webquestions(
-    path: str, *, name: str = "webquestions", corpus: str | None = None, offset: int = 0, limit: int | None = None
-) -> Dataset:
+def webquestions(path: str, *, name: Name = "webquestions", corpus: str | None = None) -> Dataset:
     """Read WebQuestions (Berant et al., 2013) as JSON Lines with `question`, `answers` (or `answer`) and optional `id`.
 
     It has no passages: without a corpus file the corpus is empty.
     """
     records = enumerate(read_jsonl(path, f"dataset.{name}.path"), start=1)
-    entries = [Entry(record.place, _question(record, name, index)) for index, record in records]
-    return build(name, entries, load_corpus(corpus, name), offset, limit)
+    return build(name, path, (Entry(record.place, _question(record, name, i)) for i, record in records), corpus)
 
 
 def _question(record: Record, name: str, index: int) -> Question:
@@ -105,11 +93,9 @@ def _question(record: Record, name: str, index: int) -> Question:
 def realtimeqa(
     path: str,
     *,
-    name: str = "realtimeqa",
+    name: Name = "realtimeqa",
     search_results: str | None = None,
     corpus: str | None = None,
-    offset: int = 0,
-    limit: int | None = None,
 ) -> Dataset:
     """Read a week of RealTimeQA (Kasai et al., 2023); `answers` are the choices that the answer's indices name.
 
@@ -135,7 +121,7 @@ def realtimeqa(
         entries.append(Entry(record.place, question, found.pop(question_id, [])))
     for question_id in found:
         raise DataError(f"{places[question_id]}, field 'question_id': {question_id!r} is not a question of {path}")
-    return build(name, entries, load_corpus(corpus, name), offset, limit)
+    return build(name, path, entries, corpus)
 
 
 def _chosen(record: Record) -> tuple[str, ...]:
@@ -143,7 +129,7 @@ def _chosen(record: Record) -> tuple[str, ...]:
     record.texts("choices")
     indices = record.texts("answer")
     for index in indices:
-        if not (index.isdecimal() and int(index) < len(choices)):
+        if index not in map(str, range(len(choices))):
             raise record.error(
                 "answer", f"expected indices of 'choices' from '0' to '{len(choices) - 1}', found {index!r}"
             )

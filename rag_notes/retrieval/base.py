@@ -1,7 +1,6 @@
 """What every retriever offers, and the checksum by which an index knows its corpus."""
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
@@ -9,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rag_notes.datasets.corpus_file import passage_line
 from rag_notes.types import Hit, Passage
 
 
@@ -45,12 +45,6 @@ class IndexedRetriever(Retriever, Protocol):
     def build_index(self, *, progress: bool = True) -> str:
         """Index the corpus, or what is missing of it, and return a line that says what was done."""
         ...
-
-
-def passage_line(passage: Passage) -> str:
-    """Write a passage as one line of canonical JSON (keys id, title, text; compact; ends in a newline)."""
-    record = {"id": passage.id, "title": passage.title, "text": passage.text}
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def corpus_checksum(passages: Iterable[Passage]) -> str:

@@ -18,8 +18,8 @@ import bm25s
 import numpy as np
 import numpy.typing as npt
 
-from rag_notes.datasets.corpus_file import CorpusFile
-from rag_notes.retrieval.base import corpus_checksum, id_ranks, passage_line
+from rag_notes.datasets.corpus_file import CorpusFile, passage_line
+from rag_notes.retrieval.base import corpus_checksum, id_ranks
 from rag_notes.retrieval.tokenize import Tokenizer, detect_language
 from rag_notes.retrieval.vocabulary import Vocabulary, write_vocabulary
 from rag_notes.types import Hit, Passage

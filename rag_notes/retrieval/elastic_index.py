@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Protocol
 from elasticsearch import Elasticsearch
 from tqdm import tqdm
 
+from rag_notes.datasets.corpus_file import passage_line
 from rag_notes.llm.store import canonical_json
-from rag_notes.retrieval.base import RetrieverError, passage_line
+from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.elastic_server import RefusedError, Server, is_momentary, reason_of
 from rag_notes.types import Passage
 

@@ -4,7 +4,7 @@ import hashlib
 import importlib.metadata
 import platform
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import Retriever
 from rag_notes.running.identity import code_hash, unwrapped
 from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, RecordError, RunInfo
-from rag_notes.types import Question
+from rag_notes.types import Dataset
 
 Method = Callable[..., Awaitable[str]]
 
@@ -27,20 +27,21 @@ _VERSIONS = ("rag-notes", "openai", "bm25s", "numpy", "scipy")
 
 def describe(
     methods: Mapping[str, Method],
-    questions: Sequence[Question],
+    dataset: Dataset,
     retriever: Retriever,
     llm: LLM,
     templates: Templates,
     *,
-    dataset: str,
     condition: Condition,
     repeat: int = 0,
 ) -> RunInfo:
     """Say of a run what determines its samples, with the versions and the commit that make them."""
-    digest = hashlib.sha256(canonical_json([asdict(question) for question in questions]).encode()).hexdigest()
+    digest = hashlib.sha256(canonical_json([asdict(question) for question in dataset.questions]).encode()).hexdigest()
     stages = {name: {"model": other.model, **other.sampling} for name, other in sorted(llm.stages.items())}
     return RunInfo(
-        dataset=DatasetInfo(dataset, len(questions), digest),
+        dataset=DatasetInfo(
+            dataset.name, len(dataset.questions), digest, selection=dataset.selection, corpus=dataset.corpus_kind
+        ),
         condition=condition,
         methods={name: describe_method(method) for name, method in methods.items()},
         retriever=retriever.describe(),

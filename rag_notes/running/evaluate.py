@@ -37,7 +37,7 @@ from rag_notes.running.records import (
     write_info,
     write_samples,
 )
-from rag_notes.types import Question
+from rag_notes.types import Dataset, Question
 
 QUESTIONS_PER_SLOT = 4  # under way for each concurrent call, so that every slot stays busy
 _PATIENCE = 0.2  # seconds between two looks at a folder that another process works in
@@ -45,12 +45,11 @@ _PATIENCE = 0.2  # seconds between two looks at a folder that another process wo
 
 async def evaluate(
     methods: Mapping[str, Method] | Sequence[Method],
-    questions: Sequence[Question],
+    dataset: Dataset | Sequence[Question],
     retriever: Retriever,
     llm: LLM,
     *,
     folder: str | Path | None = None,
-    dataset: str = "questions",
     condition: Condition | None = None,
     templates: Templates | None = None,
     repeat: int = 0,
@@ -59,7 +58,7 @@ async def evaluate(
     overrides: Sequence[str] = (),
     progress: bool = True,
 ) -> Run:
-    """Answer every question with every method and score the answers.
+    """Answer every question of a data set, or those given, with every method and score the answers.
 
     `methods` are async functions `(rag, question)`, by name or named by themselves. With `folder` the run is written
     there as it goes, and what the folder already holds of the same run is not done again, unless a method's code or a
@@ -74,9 +73,9 @@ async def evaluate(
     named = dict(methods) if isinstance(methods, Mapping) else {unwrapped(m).__name__: m for m in methods}
     templates = templates or Templates()
     condition = condition or Condition()
-    described = describe(
-        named, questions, retriever, llm, templates, dataset=dataset, condition=condition, repeat=repeat
-    )
+    data = dataset if isinstance(dataset, Dataset) else Dataset("questions", tuple(dataset), ())
+    questions = data.questions
+    described = describe(named, data, retriever, llm, templates, condition=condition, repeat=repeat)
     scored = condition.annotates is None
     info = replace(described, overrides=list(overrides), studies=[] if study is None else [study])
     order = [(name, question.id) for question in questions for name in named]

@@ -64,16 +64,7 @@ async def run_on(
 ) -> Run:
     """Evaluate these methods on one data set, or read the finished run where the configuration says `from_records`."""
     templates = build_templates(config)
-    info = describe(
-        methods,
-        dataset.questions,
-        retriever,
-        llm,
-        templates,
-        dataset=dataset.name,
-        condition=condition,
-        repeat=config.repeat,
-    )
+    info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=config.repeat)
     name = "-".join(part for part in (dataset.name, str(condition), llm.model) if part)
     folder = PROJECT / config.runs / f"{slug(name)}-{fingerprint(info)[:10]}"
     if config.from_records:
@@ -84,11 +75,10 @@ async def run_on(
         return run
     return await evaluate(
         methods,
-        dataset.questions,
+        dataset,
         retriever,
         llm,
         folder=folder,
-        dataset=dataset.name,
         condition=condition,
         templates=templates,
         repeat=config.repeat,

@@ -13,7 +13,7 @@ import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
 from numpy.typing import NDArray
 
-from rag_notes.retrieval.base import passage_line
+from rag_notes.datasets.corpus_file import passage_line
 from rag_notes.types import Passage
 
 _WORDS = 5_000_000  # in the language; a corpus of a million passages has some 770,000 of them
