@@ -184,14 +184,25 @@ class Rag:
             self.trace.insert(place, {"event": "unreadable", "stage": stage})
         return read
 
-    async def answer(self, context: Value | None = None) -> str:
-        """The answer by the task's own prompt from `context` (passages or a note), or from the model's knowledge."""
+    async def answer(self, context: Value | None = None, *, unknown: bool = False) -> str:
+        """The answer by the task's own prompt from `context` (passages or a note), or from the model's knowledge.
+
+        With `unknown` the prompt offers that word as an answer (see `asked`).
+        """
+        question = self.asked(unknown=unknown)
         if context is None:
-            return await self.ask(f"direct_{self.question.task}", question=self.question.question)
-        return await self.ask(f"answer_{self.question.task}", context=context, question=self.question.question)
+            return await self.ask(f"direct_{self.question.task}", question=question)
+        return await self.ask(f"answer_{self.question.task}", context=context, question=question)
+
+    def asked(self, *, unknown: bool = False) -> str:
+        """The question as a prompt shows it; with `unknown`, and the clause behind it that offers this as an answer."""
+        question = self.question.question
+        if not unknown:
+            return question
+        return f"{question}\n{self._templates.fill('unknown_clause', self.question.language, {})}"
 
     @property
-    def form(self) -> str:
+    def answer_format(self) -> str:
         """What an answer to this question looks like, in words, for prompts that do not end in the answer alone."""
         return self._templates.fill(f"form_{self.question.task}", self.question.language, {})
 
@@ -200,7 +211,7 @@ class Rag:
 
         A missing marker is recorded as unreadable.
         """
-        response = await self.ask(stage, form=self.form, **fields)
+        response = await self.ask(stage, form=self.answer_format, **fields)
         answer = parse_final_answer(response)
         if answer is None:
             self.unreadable(stage)

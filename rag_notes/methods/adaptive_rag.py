@@ -30,7 +30,7 @@ async def adaptive_rag(
     labels: str | None = None,
     top_k: Positive = 5,
     max_passages: Positive = 15,
-    max_steps: NonNegative = 5,
+    max_steps: NonNegative = 8,
 ) -> str:
     """Answer without retrieval (A), with one search (B) or iteratively, as IRCoT does (C).
 

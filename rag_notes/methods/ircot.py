@@ -16,7 +16,7 @@ ABOUT = About(
 
 
 async def ircot(
-    rag: Rag, question: Question, *, top_k: Positive = 5, max_passages: Positive = 15, max_steps: NonNegative = 5
+    rag: Rag, question: Question, *, top_k: Positive = 5, max_passages: Positive = 15, max_steps: NonNegative = 8
 ) -> str:
     """Reason until the chain has an answer, `max_passages` are collected or `max_steps` sentences were written.
 
@@ -26,7 +26,9 @@ async def ircot(
     passages = await rag.search(q, min(top_k, max_passages))
     thoughts: list[str] = []
     while len(thoughts) < max_steps and len(passages) < max_passages:
-        response = await rag.ask("ircot_thought", context=passages, question=q, form=rag.form, thoughts=thoughts)
+        response = await rag.ask(
+            "ircot_thought", context=passages, question=q, form=rag.answer_format, thoughts=thoughts
+        )
         thought = parse_next_sentence(response, question.language)
         if parse_final_answer(thought) is not None:
             rag.stop("answer reached")

@@ -33,7 +33,7 @@ async def react(rag: Rag, question: Question, *, top_k: Positive = 5, max_search
     seen: dict[str, Passage] = {}
     for searches_left in range(max_searches, -1, -1):
         response = await rag.ask_until(
-            "Observation", "react", question=question.question, form=rag.form, transcript=transcript
+            "\nObservation", "react", question=question.question, form=rag.answer_format, transcript=transcript
         )
         action = _ACTION.search(response)
         name, argument = (action[1] or action[3], action[2] or action[4] or "") if action else ("", "")
