@@ -187,14 +187,14 @@ class Rag:
     async def answer(self, context: Value | None = None, *, unknown: bool = False) -> str:
         """The answer by the task's own prompt from `context` (passages or a note), or from the model's knowledge.
 
-        With `unknown` the prompt offers that word as an answer (see `asked`).
+        With `unknown` the prompt offers that word as an answer (see `question_text`).
         """
-        question = self.asked(unknown=unknown)
+        question = self.question_text(unknown=unknown)
         if context is None:
             return await self.ask(f"direct_{self.question.task}", question=question)
         return await self.ask(f"answer_{self.question.task}", context=context, question=question)
 
-    def asked(self, *, unknown: bool = False) -> str:
+    def question_text(self, *, unknown: bool = False) -> str:
         """The question as a prompt shows it; with `unknown`, and the clause behind it that offers this as an answer."""
         question = self.question.question
         if not unknown:

@@ -1,5 +1,6 @@
 """What a method's file says about the method: complete, true of the function, and there for any function."""
 
+import re
 import subprocess
 import sys
 from functools import partial
@@ -8,7 +9,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from rag_notes.config import CONF, build_llm, build_methods, choices, load_config
+from rag_notes.config import CONF, PROJECT, build_llm, build_methods, choices, load_config
 from rag_notes.methods.about import ANSWER_FORMAT, Family, about_of, settings_of
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.recomp import extract, recomp
@@ -117,3 +118,11 @@ def test_the_study_of_robustness_offers_unknown_to_all_in_the_same_words() -> No
     config = load_config(["study=robustness", "method=[vanilla,retrieve_read,chain_of_note]"])
     offered = [name for name, settings in config.method.items() if settings.get("unknown")]
     assert offered == ["vanilla_unknown", "retrieve_read_unknown", "chain_of_note_unknown"]
+
+
+def test_the_page_of_deviations_names_settings_as_they_are_by_default() -> None:
+    page = (PROJECT / "docs" / "deviations.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+: \w+)`", page))
+    defaults = [settings_of(method).items() for method in METHODS.values()]
+    assert named >= {"queries: joined", "max_passages: null", "filter_query: question", "reviewer_memory: false"}
+    assert named <= {f"{name}: {yaml.safe_dump(value).split()[0]}" for items in defaults for name, value in items}

@@ -18,6 +18,7 @@ ABOUT = About(
     limits=("collector_iterations", "invalid_updates", "retrieved_passages"),
     parts={"amr": {"reviewer": False}, "iic+amr": {"method": "vanilla"}},
     calls=lambda s: 2 + (3 if s["reviewer"] else 2) * s["collector_iterations"],
+    # prompts/<set>/<language>/<name>.txt
     prompts=("note_init", "note_query", "note_update", "note_judge", *ANSWER),
 )
 

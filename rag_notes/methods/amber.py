@@ -26,6 +26,7 @@ ABOUT = About(
         s["max_iterations"] * (s["top_k"] * (s["chunk_filter"] + s["sentence_filter"]) + 3 * s["agents"] + 4)
         - (not s["agents"])
     ),
+    # prompts/<set>/<language>/<name>.txt
     prompts=(
         *("amber_chunk_filter", "amber_sentence_filter"),
         *("note_init", "note_update", "note_judge"),

@@ -9,6 +9,7 @@ ABOUT = About(
     source="Chain-of-Note, section 2.3 and Appendix A.5, prompt 3",
     family="notes",
     calls=lambda _: 1,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("chain_of_note", *ANSWER_FORMAT, "unknown_clause"),
 )
 
@@ -20,4 +21,4 @@ async def chain_of_note(rag: Rag, question: Question, *, top_k: Positive = 5, un
     those of the baselines: reject rates can be compared where all have the same clause.
     """
     passages = await rag.search(question.question, top_k)
-    return await rag.reason("chain_of_note", context=passages, question=rag.asked(unknown=unknown))
+    return await rag.reason("chain_of_note", context=passages, question=rag.question_text(unknown=unknown))

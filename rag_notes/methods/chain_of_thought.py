@@ -9,6 +9,7 @@ ABOUT = About(
     source="Chain-of-Note, Appendix A.5, prompt 2",
     family="single search",
     calls=lambda _: 1,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("chain_of_thought", *ANSWER_FORMAT, "unknown_clause"),
 )
 
@@ -19,4 +20,4 @@ async def chain_of_thought(rag: Rag, question: Question, *, top_k: Positive = 5,
     `unknown` offers this word as an answer.
     """
     passages = await rag.search(question.question, top_k)
-    return await rag.reason("chain_of_thought", context=passages, question=rag.asked(unknown=unknown))
+    return await rag.reason("chain_of_thought", context=passages, question=rag.question_text(unknown=unknown))

@@ -18,6 +18,7 @@ ABOUT = About(
     limits=("max_step", "max_failure"),
     parts={"adaptive_retrieval": {"max_step": 0}, "adaptive_retrieval+init_note": {"method": "vanilla"}},
     calls=lambda s: 2 + 3 * s["max_step"],
+    # prompts/<set>/<language>/<name>.txt
     prompts=("note_init", "note_query", "note_update", "note_judge", *ANSWER),
 )
 

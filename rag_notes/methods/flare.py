@@ -19,6 +19,7 @@ ABOUT = About(
     code="https://github.com/jzbjyb/FLARE/tree/1c8f9bbe3cc6d539a1b024e5f2b7d064605c0315",
     limits=("max_sentences",),
     calls=lambda s: s["max_sentences"] * (3 if s["queries"] == "asked" else 2) + 1,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("flare_draft", "flare_sentence", "flare_query", *ANSWER_FORMAT, *ANSWER),
 )
 

@@ -11,6 +11,7 @@ ABOUT = About(
     code="https://github.com/StonyBrookNLP/ircot/tree/d739bd045e0ff5ad305b66ab265ab573eaddfe96",
     limits=("max_steps", "max_passages"),
     calls=lambda s: s["max_steps"] + 1,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("ircot_thought", *ANSWER_FORMAT, *ANSWER),
 )
 

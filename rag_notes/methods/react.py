@@ -19,6 +19,7 @@ ABOUT = About(
     code="https://github.com/ysymyth/ReAct/tree/9bd3af8784867655e0783a3a34768fe798a02029",
     limits=("max_searches",),
     calls=lambda s: s["max_searches"] + 2,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("react", *ANSWER_FORMAT, *ANSWER),
 )
 

@@ -9,6 +9,7 @@ ABOUT = About(
     source="Chain-of-Note, section 3.1.2 and Appendix A.5, prompt 1",
     family="single search",
     calls=lambda _: 1,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("retrieve_read", *ANSWER_FORMAT, "unknown_clause"),
 )
 
@@ -19,4 +20,6 @@ async def retrieve_read(rag: Rag, question: Question, *, top_k: Positive = 5, un
     `unknown` offers this word as an answer.
     """
     passages = await rag.search(question.question, top_k)
-    return await rag.ask("retrieve_read", context=passages, question=rag.asked(unknown=unknown), form=rag.answer_format)
+    return await rag.ask(
+        "retrieve_read", context=passages, question=rag.question_text(unknown=unknown), form=rag.answer_format
+    )

@@ -13,6 +13,7 @@ ABOUT = About(
     code="https://github.com/AkariAsai/self-rag/tree/1fcdc420e48f50a7d7ab1ece5494221b93252e99",
     limits=("max_tries",),
     calls=lambda s: s["max_tries"] * (s["top_k"] + 4) - 1,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("grade_passage", "self_rag_supported", "self_rag_useful", "rewrite_query", *ANSWER, *DIRECT),
 )
 

@@ -9,6 +9,7 @@ ABOUT = About(
     source="DeepNote, section 4.2",
     family="baseline",
     calls=lambda _: 1,
+    # prompts/<set>/<language>/<name>.txt
     prompts=(*ANSWER, "unknown_clause"),
 )
 
