@@ -186,6 +186,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
         ([], "small"),  # the recorded responses are to these
         (["llm=local"], "small"),
         (["llm=openai"], "papers"),
+        (["llm=openai", "~llm.prompts"], "papers"),  # an LLM's file that says nothing of prompts
         (["llm=openai", "prompts=small"], "small"),
         (["llm=recorded", "prompts=papers"], "papers"),
     ],
