@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -78,7 +78,9 @@ def plan(args: argparse.Namespace) -> int:
     from rag_notes.studies import plan as planning
     from rag_notes.studies.verification import parts
 
-    print(planning.plan_table(asyncio.run(planning.plan(*parts(load_config(args.options), args.options)))))
+    chosen = load_config(args.options)
+    configs = [part for part, _ in parts(args.options)] if chosen.study.name == "verification" else [chosen]
+    print(planning.plan_table(asyncio.run(planning.plan(*configs))))
     return 0
 
 
@@ -195,7 +197,8 @@ def store(args: argparse.Namespace) -> int:
 def complexity(args: argparse.Namespace) -> int:
     """Label questions for Adaptive-RAG's classifier."""
     from rag_notes.methods.adaptive_rag import LABELS
-    from rag_notes.methods.complexity import STRATEGIES, cross_validate, silver_labels
+    from rag_notes.methods.complexity import cross_validate
+    from rag_notes.running.silver_labels import STRATEGIES, silver_labels
 
     labels, unanswered = silver_labels([load_run(folder) for folder in args.runs])
     out = Path(args.out)
@@ -349,12 +352,10 @@ def pages(args: argparse.Namespace, main: Callable[[Sequence[str]], int]) -> int
 
 def inconsistencies(args: argparse.Namespace) -> int:
     """List what does not add up in the papers' tables."""
-    import pandas as pd
-
     from rag_notes.papers.inconsistencies import inconsistencies as found
     from rag_notes.report.markdown import markdown
 
-    print(markdown(pd.DataFrame([asdict(each) for each in found()])))
+    print(markdown(found()))
     return 0
 
 

@@ -51,7 +51,7 @@ def write(path: Path, text: str) -> str:
 # Silver labels
 
 
-def test_the_cheapest_strategy_that_answers_is_the_label_and_what_none_answers_is_counted() -> None:
+def test_the_cheapest_strategy_that_answers_is_the_label_and_what_has_none_is_counted() -> None:
     first = run({"all": "111", "one search": "011", "many": "001", "odd": "010", "none": "000", "heart": "100"})
     second = run({"failed": "x01", "lost": "xx0"}, dataset="other")
     labels, unanswered = silver_labels([first, second])
@@ -92,6 +92,18 @@ def test_missing_methods_are_named_with_the_run() -> None:
 def test_nothing_gives_no_labels() -> None:
     labels, unanswered = silver_labels([run({"q": "000"})])
     assert (list(labels.columns), len(labels), unanswered) == (["question", "label"], 0, 1)
+
+
+def test_what_no_strategy_answers_gets_the_label_of_its_data_set() -> None:
+    """Adaptive-RAG, section 3.2: B in a single-hop data set, C in a multi-hop one."""
+    runs = [run({name: "000", f"{name}, answered": "100"}, dataset=name) for name in ("squad", "musique", "strategyqa")]
+    labels, left_out = silver_labels(runs)
+    assert dict(zip(labels["question"], labels["label"], strict=True)) == {
+        "squad": "B",
+        "musique": "C",
+        **{f"{name}, answered": "A" for name in ("squad", "musique", "strategyqa")},
+    }
+    assert left_out == 1
 
 
 # The file of labels

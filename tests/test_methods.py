@@ -14,6 +14,7 @@ from rag_notes.methods.chain_of_thought import chain_of_thought
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.no_retrieval import no_retrieval
 from rag_notes.methods.rag import Rag
+from rag_notes.methods.retrieve_read import retrieve_read
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Progress
@@ -26,7 +27,7 @@ YES, NO = '{"status": "True"}', '{"status": "False"}'
 TASKS: tuple[Task, ...] = ("short", "yes_no", "long_form", "news")
 # Stages whose response must have a form that no nonsense has.
 NEVER_NONSENSE = {
-    *("note_judge", "chain_of_note", "chain_of_thought", "self_refine_revise", "grade_passage", "complexity", "react"),
+    *("note_judge", "chain_of_note", "chain_of_thought", "self_rerank", "grade_passage", "complexity", "react"),
     *("self_rag_supported", "self_rag_useful", "amber_chunk_filter", "amber_sentence_filter", "amber_sufficient"),
 }
 EVERY_METHOD = build_methods(load_config())
@@ -178,26 +179,42 @@ def test_adaptive_note_counts_invalid_updates_in_total() -> None:
     assert played.llm.asked("answer_short")[0]["context"] == "N2"
 
 
+@pytest.mark.parametrize("method", [adaptive_note, deepnote])
 @pytest.mark.parametrize(
     ("limit", "second", "kept", "steps"),
     [
-        (8, "fgh", "fgh", 1),  # reaches the limit exactly
-        (8, "afbgh", "afbgh", 1),  # reaches it with passages seen before, which stay
-        (7, "afbgh", "fg", 1),  # would cross it: unseen passages only, up to the limit
-        (9, "abcde", "abcde", 2),  # nothing new: the loop goes on
-        (9, "abfgc", "abfgc", 2),
+        (8, "fgh", "fgh", 1),  # reaches the limit
+        (8, "afbgh", "fgh", 1),  # five passages could cross it: unseen ones only
+        (7, "afbgh", "fg", 1),  # and only up to the limit
+        (9, "abcde", "", 2),  # nothing unseen: the update has no passages, and the loop goes on
+        (9, "abfgc", "fg", 2),
+        (10, "abfgc", "abfgc", 2),  # five passages cannot cross it: those seen before stay
     ],
 )
-def test_adaptive_note_never_goes_past_the_retrieved_passages(limit: int, second: str, kept: str, steps: int) -> None:
+def test_a_search_that_could_go_past_the_limit_of_passages_gives_unseen_ones_up_to_it(
+    method: Callable[..., Awaitable[str]], limit: int, second: str, kept: str, steps: int
+) -> None:
     found = {Q.question: "abcde", f"A1? B1? {Q.question}": second, f"A2? B2? {Q.question}": "vwxyz"}
-    played = play(adaptive_note, notes_script([YES] * steps), found, retrieved_passages=limit)
+    name = "max_passages" if method is deepnote else "retrieved_passages"
+    settings: dict[str, Any] = {name: limit}
+    played = play(method, notes_script([YES] * steps), found, **settings)
     assert played.log == ["search", "note_init", *STEP * steps, "answer_short"]
-    assert played.stops() == ["retrieved_passages"]
+    assert played.stops() == [name]
     updates = played.llm.asked("note_update")
-    assert updates[0]["context"] == shown(*kept)
+    assert updates[0]["context"] == (shown(*kept) or "(none)")
     if steps == 2:
-        assert updates[1]["context"] == shown(*"vwxyz"[: limit - len({*"abcde", *second})])
+        assert updates[1]["context"] == shown(*"vwxyz"[: limit - len({*"abcde", *kept})])
     assert played.llm.asked("answer_short")[0]["context"] == f"N{steps}"  # the last update counts
+    assert count(played.trace).distinct_passages == limit
+
+
+def test_deepnote_has_no_limit_of_passages_unless_one_is_set() -> None:
+    found = {Q.question: "abcde", f"A1? B1? {Q.question}": "fghij", f"A2? B2? {Q.question}": "klmno"}
+    found |= {f"A3? B3? {Q.question}": "pqrst"}
+    played = play(deepnote, notes_script([YES, YES, YES]), found)
+    assert played.stops() == ["max_step"]
+    assert count(played.trace).distinct_passages == 20
+    assert play(deepnote, notes_script([YES, YES]), found, max_passages=15).stops() == ["max_passages"]
 
 
 def test_adaptive_note_does_not_start_past_the_retrieved_passages() -> None:
@@ -254,7 +271,7 @@ def test_the_answer_is_read_from_its_marker_and_a_missing_marker_is_counted(
     assert (played.answer, played.log, played.searches) == (answer, ["search", method.__name__], [(Q.question, 2)])
     (fields,) = played.llm.asked(method.__name__)
     assert (fields["context"], fields["question"]) == (shown("a", "b"), Q.question)
-    assert "as few words as possible" in fields["form"]
+    assert fields["form"] == "the answer alone, without any other words"
     assert [e for e in played.trace if e.event == "parse_failure"] == [ParseFailure(method.__name__)] * unreadable
 
 
@@ -262,7 +279,24 @@ def test_the_answer_is_read_from_its_marker_and_a_missing_marker_is_counted(
 def test_a_reasoned_answer_has_the_form_of_its_task(method: Callable[..., Awaitable[str]]) -> None:
     question = Question("q", "天空是蓝色的吗？", ("是",), task="yes_no", language="zh")
     played = play(method, lambda _: "最终答案：是", question=question)
-    assert (played.answer, played.llm.asked(method.__name__)[0]["form"]) == ("是", "是或否")
+    assert (played.answer, played.llm.asked(method.__name__)[0]["form"]) == ("是", "是或否，不带任何其他文字")
+
+
+@pytest.mark.parametrize("method", [vanilla, retrieve_read, chain_of_thought, chain_of_note])
+@pytest.mark.parametrize(
+    ("question", "clause"),
+    [
+        (Q, "If neither the passages nor your own knowledge tell the answer, the answer is: unknown"),
+        (ZH, "如果段落和你自己的知识都不能给出答案，答案就是：未知"),
+    ],
+)
+def test_the_same_clause_offers_unknown_to_every_method_that_is_compared_by_it(
+    method: Callable[..., Awaitable[str]], question: Question, clause: str
+) -> None:
+    offered, not_offered = (play(method, lambda _: "A", question=question, unknown=value) for value in (True, False))
+    with_it, without = offered.llm.asks[0], not_offered.llm.asks[0]
+    assert with_it.fields == without.fields | {"question": f"{question.question}\n{clause}"}
+    assert clause not in without.prompt
 
 
 # What models do wrong

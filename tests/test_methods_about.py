@@ -1,13 +1,15 @@
 """What a method's file says about the method: complete, true of the function, and there for any function."""
 
+import re
 import subprocess
 import sys
 from functools import partial
 from typing import Any, get_args
 
 import pytest
+import yaml
 
-from rag_notes.config import build_methods, choices, load_config
+from rag_notes.config import CONF, PROJECT, build_llm, build_methods, choices, load_config
 from rag_notes.methods.about import ANSWER_FORMAT, Family, about_of, settings_of
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.rag import Rag
@@ -16,6 +18,11 @@ from rag_notes.prompts.templates import SETS, Templates
 from rag_notes.types import Question
 
 METHODS = build_methods(load_config())
+
+
+def load_corpus_file(name: str) -> dict[str, Any]:
+    settings: dict[str, Any] = yaml.safe_load((CONF / "corpus" / f"{name}.yaml").read_text(encoding="utf-8"))
+    return settings
 
 
 def test_there_is_a_configuration_of_every_method() -> None:
@@ -85,3 +92,37 @@ def test_the_methods_load_neither_figures_nor_tables_nor_classifiers() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_crud_runs_with_two_passages_a_search_and_chunks_of_512() -> None:
+    """Adaptive-Note, Retriever & Corpus."""
+    config = load_config(["preset=crud"])
+    assert list(config.dataset) == ["crud"]
+    assert config.dataset["crud"]["corpus"] == load_corpus_file("crud")["out"]
+    assert load_corpus_file("crud")["chunk_size"] == 512
+    searching = {name: settings for name, settings in config.method.items() if name != "no_retrieval"}
+    assert {settings["top_k"] for settings in searching.values()} == {2}
+    assert "adaptive_note" in searching
+
+
+def test_chain_of_note_and_its_baselines_can_decode_greedily() -> None:
+    """Chain-of-Note, Appendix A.4."""
+    config = load_config(["preset=greedy"])
+    llm = build_llm(config)
+    for name in ("chain_of_note", "chain_of_thought", "retrieve_read"):
+        assert llm.of(name).sampling["temperature"] == 0.0
+    assert llm.of("answer_short").sampling["temperature"] == 0.1
+
+
+def test_the_study_of_robustness_offers_unknown_to_all_in_the_same_words() -> None:
+    config = load_config(["study=robustness", "method=[vanilla,retrieve_read,chain_of_note]"])
+    offered = [name for name, settings in config.method.items() if settings.get("unknown")]
+    assert offered == ["vanilla_unknown", "retrieve_read_unknown", "chain_of_note_unknown"]
+
+
+def test_the_page_of_deviations_names_settings_as_they_are_by_default() -> None:
+    page = (PROJECT / "docs" / "deviations.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+: \w+)`", page))
+    defaults = [settings_of(method).items() for method in METHODS.values()]
+    assert named >= {"queries: joined", "max_passages: null", "filter_query: question", "reviewer_memory: false"}
+    assert named <= {f"{name}: {yaml.safe_dump(value).split()[0]}" for items in defaults for name, value in items}

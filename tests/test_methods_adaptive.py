@@ -13,7 +13,7 @@ from rag_notes.types import Question
 from tests.scripted import Played, Q, by_stage, play, shown
 
 ZH = Question("q2", "建造者出生在哪里？", ("邓弗里斯",), language="zh")
-SHORT_FORM = "the answer in as few words as possible, for example a name, a date or a number"
+SHORT_FORM = "the answer alone, without any other words"
 
 
 def decisions(played: Played) -> list[tuple[str, str]]:
@@ -49,7 +49,7 @@ def test_react_shows_each_observation_in_the_next_turn_and_returns_what_it_finis
     assert {fields["form"] for fields in played.llm.asked("react")} == {SHORT_FORM}
     assert count(played.trace).distinct_passages == 3
     keys = {request["stop"][0] for _, request, _ in played.llm.store.rows()}
-    assert keys == {"Observation"}
+    assert keys == {"\nObservation"}
 
 
 def test_react_finishes_at_once_without_a_search() -> None:
@@ -139,44 +139,48 @@ def test_react_asks_in_chinese() -> None:
 # RAT
 
 
-def test_rat_revises_each_step_with_a_search_on_all_that_is_written_so_far() -> None:
+def test_rat_revises_all_that_stands_so_far_with_each_step() -> None:
+    """RAT, section 2.2: the next drafted step behind the revised ones; query, search and revision by all of that."""
     script = by_stage(
-        rat_draft=["1. Smith built it.\n2. He was born in Perth.\n"],
-        rat_revise=["Telford built it.", "- He was born\n- in Dumfries."],
+        rat_draft=["1. Smith built it.\n2. He was born in Perth.\n3. So it is Perth."],
+        rat_revise=["Telford built it.", "- Thomas Telford built it.\n- He was born in Dumfries.", "Dumfries it is."],
         answer_short=["Dumfries"],
     )
     first = f"{Q.question} Smith built it."
     second = f"{Q.question} Telford built it. He was born in Perth."
-    played = play(rat, script, {first: "ab", second: []}, top_k=2)
-    assert played.log == ["rat_draft", "search", "rat_revise", "search", "rat_revise", "answer_short"]
-    assert played.searches == [(first, 2), (second, 2)]
+    third = f"{Q.question} Thomas Telford built it. He was born in Dumfries. So it is Perth."
+    played = play(rat, script, {first: "ab", second: [], third: "c"}, top_k=2)
+    assert played.log == ["rat_draft", *["search", "rat_revise"] * 3, "answer_short"]
+    assert played.searches == [(first, 2), (second, 2), (third, 2)]
     q = {"question": Q.question}
     assert played.llm.asked("rat_draft") == [q]
     assert played.llm.asked("rat_revise") == [
-        q | {"context": shown("a", "b"), "steps": "(none)", "step": "Smith built it."},
-        q | {"context": "(none)", "steps": "Telford built it.", "step": "He was born in Perth."},
+        q | {"context": shown("a", "b"), "text": "Smith built it."},
+        q | {"context": "(none)", "text": "Telford built it.\nHe was born in Perth."},
+        q | {"context": shown("c"), "text": "Thomas Telford built it.\nHe was born in Dumfries.\nSo it is Perth."},
     ]
-    assert played.llm.asked("answer_short") == [q | {"context": "Telford built it.\nHe was born in Dumfries."}]
+    assert played.llm.asked("answer_short") == [q | {"context": "Dumfries it is."}]
     assert (played.answer, played.stops(), played.parse_failures()) == ("Dumfries", [], [])
 
 
-def test_rat_keeps_the_draft_of_a_step_whose_revision_is_empty_and_counts_it() -> None:
-    script = by_stage(rat_draft=["One.\nTwo."], rat_revise=[" \n", "Second."], answer_short="A")
+def test_rat_keeps_what_stands_where_a_revision_is_empty_and_counts_it() -> None:
+    script = by_stage(rat_draft=["One.\nTwo."], rat_revise=[" \n", "First.\nSecond."], answer_short="A")
     played = play(rat, script)
     assert played.queries() == [f"{Q.question} One.", f"{Q.question} One. Two."]
     assert played.parse_failures() == ["rat_revise"]
-    assert played.llm.asked("answer_short")[0]["context"] == "One.\nSecond."
+    assert played.llm.asked("answer_short")[0]["context"] == "First.\nSecond."
     assert count(played.trace).empty_responses == 1
 
 
 @pytest.mark.parametrize(("limit", "stops"), [(1, ["max_steps"]), (2, ["max_steps"]), (3, []), (4, [])])
-def test_rat_revises_no_more_than_max_steps(limit: int, stops: list[str]) -> None:
-    script = by_stage(rat_draft="One.\nTwo.\nThree.", rat_revise="Revised.", answer_short="A")
-    played = play(rat, script, max_steps=limit)
+def test_rat_takes_up_no_more_than_max_steps(limit: int, stops: list[str]) -> None:
     steps = min(limit, 3)
+    revised = ["1", "1\n2", "1\n2\n3"][:steps]
+    script = by_stage(rat_draft="One.\nTwo.\nThree.", rat_revise=revised, answer_short="A")
+    played = play(rat, script, max_steps=limit)
     assert played.log == ["rat_draft", *["search", "rat_revise"] * steps, "answer_short"]
     assert played.stops() == stops
-    assert played.llm.asked("answer_short")[0]["context"] == "\n".join(["Revised."] * steps)
+    assert played.llm.asked("answer_short")[0]["context"] == revised[-1]
 
 
 def test_rat_without_a_draft_searches_nothing_and_says_so_to_the_reader() -> None:

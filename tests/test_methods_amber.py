@@ -39,13 +39,14 @@ def test_amber_filters_updates_and_stops_once_the_memory_suffices() -> None:
         amber_review=["review"],
         amber_challenge=["suggestions"],
         amber_refine=["M1"],
+        note_judge=[YES],
         amber_sufficient=[YES],
         answer_short=["Dumfries"],
     )
     played = play(amber, script)
     filters = ["amber_chunk_filter"] * 5 + ["amber_sentence_filter"] * 2
     assert played.answer == "Dumfries"
-    assert played.log == ["search", *filters, "note_init", *AGENTS, "amber_sufficient", "answer_short"]
+    assert played.log == ["search", *filters, "note_init", *AGENTS, "note_judge", "amber_sufficient", "answer_short"]
     assert (played.searches, played.stops()) == ([(Q.question, 5)], ["sufficient"])
     q = {"question": Q.question}
     assert played.llm.asked("amber_chunk_filter") == [q | {"context": shown(name)} for name in "abcde"]
@@ -57,9 +58,95 @@ def test_amber_filters_updates_and_stops_once_the_memory_suffices() -> None:
     assert played.llm.asked("amber_refine") == [
         read | {"note": "draft", "review": "review", "suggestions": "suggestions"}
     ]
+    assert played.llm.asked("note_judge") == [q | {"best_note": "draft", "new_note": "M1"}]  # Appendix D
     assert played.llm.asked("amber_sufficient") == [q | {"note": "M1"}]
     assert played.llm.asked("answer_short") == [q | {"context": "M1"}]
-    assert (played.notes(), played.parse_failures()) == ([("M1", True)], [])
+    assert (played.notes(), played.parse_failures()) == ([("draft", True), ("M1", True)], [])
+
+
+def test_the_initial_memory_stays_where_what_it_is_refined_to_is_not_better() -> None:
+    script = by_stage(
+        note_init=["draft"],
+        amber_review="R",
+        amber_challenge="S",
+        amber_refine=["M1"],
+        note_judge=[NO],
+        amber_sufficient=[YES],
+        answer_short=["A"],
+    )
+    played = play(amber, script, chunk_filter=False, sentence_filter=False)
+    assert played.notes() == [("draft", True), ("M1", False)]
+    assert played.llm.asked("amber_sufficient") == [{"question": Q.question, "note": "draft"}]
+    assert played.llm.asked("answer_short")[0]["context"] == "draft"
+
+
+def test_an_empty_initial_memory_is_not_compared_with_what_it_is_refined_to() -> None:
+    script = by_stage(
+        note_init=[""],
+        amber_review="R",
+        amber_challenge="S",
+        amber_refine=["M1"],
+        amber_sufficient=[YES],
+        answer_short=["A"],
+    )
+    played = play(amber, script, chunk_filter=False, sentence_filter=False)
+    assert played.notes() == [("", True), ("M1", True)]
+    assert played.llm.asked("answer_short")[0]["context"] == "M1"
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown_to_filters"), [("question", [Q.question, Q.question]), ("query", [Q.question, Q2])]
+)
+def test_the_filters_see_the_question_or_the_current_query(setting: str, shown_to_filters: list[str]) -> None:
+    script = filtering(
+        "ab",
+        note_init=["M1"],
+        note_update=["M2"],
+        note_judge=[YES],
+        amber_sufficient=[NO, YES],
+        amber_query=[f"New question: {Q2}"],
+        answer_short=["A"],
+    )
+    found = {Q.question: "a", Q2: "b"}
+    played = play(amber, script, found, agents=False, filter_query=setting)
+    for stage in ("amber_chunk_filter", "amber_sentence_filter"):
+        assert [fields["question"] for fields in played.llm.asked(stage)] == shown_to_filters
+    assert {fields["question"] for fields in played.llm.asked("note_update")} == {Q.question}
+
+
+def test_the_reviewer_can_be_shown_the_memory_that_the_draft_would_update() -> None:
+    script = by_stage(
+        note_init=["D1"],
+        note_update=["D2"],
+        amber_review_memory=["R1", "R2"],
+        amber_challenge=["S1", "S2"],
+        amber_refine=["M1", "M2"],
+        note_judge=[YES, YES],
+        amber_sufficient=[NO, YES],
+        amber_query=[f"New question: {Q2}"],
+        answer_short=["A"],
+    )
+    off: dict[str, Any] = {"chunk_filter": False, "sentence_filter": False}
+    played = play(amber, script, lambda _: "a", reviewer_memory=True, **off)
+    read = {"context": shown("a"), "question": Q.question}
+    assert played.llm.asked("amber_review_memory") == [
+        read | {"note": "D1", "memory": "(none)"},  # the memory is empty before the first update (section 3.4)
+        read | {"note": "D2", "memory": "M1"},
+    ]
+    assert [fields["review"] for fields in played.llm.asked("amber_challenge")] == ["R1", "R2"]
+
+
+@pytest.mark.parametrize(("no_sentence", "read"), [("keep", shown("a", "b")), ("drop", shown("b"))])
+def test_a_passage_without_a_copied_sentence_is_kept_whole_or_dropped(no_sentence: str, read: str) -> None:
+    script = by_stage(
+        amber_sentence_filter=["Nothing helps.", "Text of b."],
+        note_init=["M"],
+        amber_sufficient=[YES],
+        answer_short=["A"],
+    )
+    played = play(amber, script, lambda _: "ab", chunk_filter=False, agents=False, no_sentence=no_sentence)
+    assert played.llm.asked("note_init")[0]["context"] == read
+    assert played.parse_failures() == ["amber_sentence_filter"]
 
 
 def test_amber_goes_on_with_new_questions_and_keeps_the_better_memory() -> None:
@@ -71,7 +158,7 @@ def test_amber_goes_on_with_new_questions_and_keeps_the_better_memory() -> None:
         amber_review=["R1", "R2", "R3"],
         amber_challenge=["S1", "S2", "S3"],
         amber_refine=["M1", "M2", "M3"],
-        note_judge=[NO, YES],
+        note_judge=[YES, NO, YES],
         amber_sufficient=[NO, NO, NO],
         amber_query=[f"New question: {Q2}", f"It is missing.\n**New question:** <{Q3}>"],
         answer_short=["Dumfries"],
@@ -79,20 +166,15 @@ def test_amber_goes_on_with_new_questions_and_keeps_the_better_memory() -> None:
     played = play(amber, script, found, top_k=2)
     filters = ["amber_chunk_filter"] * 2 + ["amber_sentence_filter"]
     assert played.log == [
-        *("search", *filters, "note_init", *AGENTS, "amber_sufficient", "amber_query"),
+        *("search", *filters, "note_init", *AGENTS, "note_judge", "amber_sufficient", "amber_query"),
         *("search", *filters, "note_update", *AGENTS, "note_judge", "amber_sufficient", "amber_query"),
         *("search", *filters, "note_update", *AGENTS, "note_judge", "amber_sufficient"),  # no question for nothing
         "answer_short",
     ]
     assert played.searches == [(Q.question, 2), (Q2, 2), (Q3, 2)]
-    assert played.notes() == [("M1", True), ("M2", False), ("M3", True)]
+    assert played.notes() == [("D1", True), ("M1", True), ("M2", False), ("M3", True)]
     assert played.stops() == ["max_iterations"]
-    # The filters see the current query, all else the original question.
-    assert [fields["question"] for fields in played.llm.asked("amber_chunk_filter")] == [Q.question] * 2 + [
-        *([Q2] * 2),
-        *([Q3] * 2),
-    ]
-    assert [fields["question"] for fields in played.llm.asked("amber_sentence_filter")] == [Q.question, Q2, Q3]
+    assert {fields["question"] for fields in played.llm.asked("amber_chunk_filter")} == {Q.question}  # equation 1
     q = {"question": Q.question}
     assert played.llm.asked("note_update") == [
         q | {"context": shown("b"), "note": "M1"},
@@ -100,6 +182,7 @@ def test_amber_goes_on_with_new_questions_and_keeps_the_better_memory() -> None:
     ]
     assert [fields["note"] for fields in played.llm.asked("amber_review")] == ["D1", "D2", "D3"]
     assert played.llm.asked("note_judge") == [
+        q | {"best_note": "D1", "new_note": "M1"},
         q | {"best_note": "M1", "new_note": "M2"},
         q | {"best_note": "M1", "new_note": "M3"},
     ]
@@ -110,16 +193,16 @@ def test_amber_goes_on_with_new_questions_and_keeps_the_better_memory() -> None:
     ]
     assert played.llm.asked("answer_short") == [q | {"context": "M3"}]
     counts = count(played.trace)
-    assert (counts.steps, counts.searches, counts.distinct_passages) == (2, 3, 4)
+    assert (counts.steps, counts.searches, counts.distinct_passages) == (3, 3, 4)
 
 
 @pytest.mark.parametrize(
     ("switches", "asks"),
     [
-        ({"chunk_filter": False}, [*["amber_sentence_filter"] * 5, "note_init", *AGENTS]),
-        ({"sentence_filter": False}, [*["amber_chunk_filter"] * 5, "note_init", *AGENTS]),
+        ({"chunk_filter": False}, [*["amber_sentence_filter"] * 5, "note_init", *AGENTS, "note_judge"]),
+        ({"sentence_filter": False}, [*["amber_chunk_filter"] * 5, "note_init", *AGENTS, "note_judge"]),
         ({"agents": False}, [*["amber_chunk_filter"] * 5, *["amber_sentence_filter"] * 2, "note_init"]),
-        ({"chunk_filter": False, "sentence_filter": False}, ["note_init", *AGENTS]),
+        ({"chunk_filter": False, "sentence_filter": False}, ["note_init", *AGENTS, "note_judge"]),
         (OFF, ["note_init"]),
     ],
 )
@@ -130,6 +213,7 @@ def test_each_part_of_amber_can_be_taken_out(switches: dict[str, Any], asks: lis
         amber_review="R",
         amber_challenge="S",
         amber_refine="M",
+        note_judge=YES,
         amber_sufficient=[YES],
         answer_short=["Dumfries"],
     )
@@ -137,7 +221,7 @@ def test_each_part_of_amber_can_be_taken_out(switches: dict[str, Any], asks: lis
     assert played.log == ["search", *asks, "amber_sufficient", "answer_short"]
     read = shown("b", "d") if "amber_chunk_filter" in asks else shown(*"abcde")
     assert played.llm.asked("note_init")[0]["context"] == read
-    assert (played.notes(), played.stops()) == ([("M", True)], ["sufficient"])
+    assert (played.notes(), played.stops()) == ([("M", True)] * (2 if "note_judge" in asks else 1), ["sufficient"])
 
 
 def test_amber_without_its_parts_first_asks_what_deepnote_asks() -> None:

@@ -17,7 +17,7 @@ from tests.scripted import Answer, Ask, Q, by_stage, play, shown, together
 
 ZH = Question("q2", "建造者王明出生在哪里？", ("邓弗里斯",), language="zh")
 YES, NO = '{"status": "True"}', '{"status": "False"}'
-FORM = "the answer in as few words as possible, for example a name, a date or a number"
+FORM = "the answer alone, without any other words"
 
 
 def graded(grades: dict[str, str], **others: Any) -> Callable[[Ask], str]:
@@ -46,89 +46,79 @@ def test_retrieve_read_searches_once_and_reads_with_its_own_prompt(found: str) -
 def test_retrieve_read_asks_for_the_form_of_the_task() -> None:
     question = Question("q", "天空是蓝色的吗？", ("是",), task="yes_no", language="zh")
     played = play(retrieve_read, lambda _: "是", lambda _: "", question=question)
-    assert played.llm.asked("retrieve_read") == [{"context": "（无）", "question": question.question, "form": "是或否"}]
+    assert played.llm.asked("retrieve_read") == [
+        {"context": "（无）", "question": question.question, "form": "是或否，不带任何其他文字"}
+    ]
 
 
 # Self-Refine
 
 
 @pytest.mark.parametrize("found", ["abcdef", ""])
-def test_self_refine_criticises_and_revises_the_vanilla_answer(found: str) -> None:
-    script = by_stage(
-        answer_short=["Ayr"],
-        self_refine_critique=["[1] says Dumfries."],
-        self_refine_revise=["Final answer: <Dumfries>"],
-    )
+@pytest.mark.parametrize(("summary", "read"), [("It is about Dumfries.", "It is about Dumfries."), (" ", "(none)")])
+def test_self_refine_answers_from_what_it_extracts_and_sums_up(found: str, summary: str, read: str) -> None:
+    script = by_stage(self_refine=[summary], answer_short=["Dumfries"])
     played = play(self_refine, script, lambda _: found, top_k=3)
     assert played.answer == "Dumfries"
-    assert played.log == ["search", "answer_short", "self_refine_critique", "self_refine_revise"]
+    assert played.log == ["search", "self_refine", "answer_short"]
     assert played.searches == [(Q.question, 3)]
     fields = {"context": shown(*found[:3]) or "(none)", "question": Q.question}
-    assert played.llm.asked("answer_short") == [fields]
-    assert played.llm.asked("self_refine_critique") == [fields | {"answer": "Ayr"}]
-    assert played.llm.asked("self_refine_revise") == [
-        fields | {"answer": "Ayr", "critique": "[1] says Dumfries.", "form": FORM}
-    ]
-    assert played.parse_failures() == []
-
-
-def test_self_refine_goes_on_from_the_revised_answer_and_counts_a_missing_marker() -> None:
-    script = by_stage(
-        answer_short="A0",
-        self_refine_critique=["C1", "C2", "C3"],
-        self_refine_revise=["Final answer: A1", "I keep it.\nA2", ""],
-    )
-    played = play(self_refine, script, rounds=3)
-    assert played.log == ["search", "answer_short", *["self_refine_critique", "self_refine_revise"] * 3]
-    assert [fields["answer"] for fields in played.llm.asked("self_refine_critique")] == ["A0", "A1", "A2"]
-    revised = [(fields["answer"], fields["critique"]) for fields in played.llm.asked("self_refine_revise")]
-    assert revised == [("A0", "C1"), ("A1", "C2"), ("A2", "C3")]
-    assert played.answer == ""  # an empty revision stands, and is counted twice over
-    assert played.parse_failures() == ["self_refine_revise"] * 2
-    assert count(played.trace).empty_responses == 1
+    assert played.llm.asked("self_refine") == [fields]
+    assert played.llm.asked("answer_short") == [{"context": read, "question": Q.question}]
+    assert count(played.trace).empty_responses == (0 if summary.strip() else 1)
 
 
 # Self-Rerank
 
 
-def test_self_rerank_reads_the_relevant_passages_the_best_first_and_equals_by_rank() -> None:
-    grades = {"a": '{"result": "1"}', "b": "2", "c": '{"result": "0"}', "d": '{"result": 3}', "e": '{"result": "2"}'}
-    played = play(self_rerank, graded(grades | {"f": "1"}, answer_short=["Dumfries"]), top_k=6)
-    assert (played.answer, played.searches) == ("Dumfries", [(Q.question, 6)])
-    assert played.log == ["search", *["grade_passage"] * 6, "answer_short"]
-    assert played.llm.asked("grade_passage") == [{"context": shown(name), "question": Q.question} for name in "abcdef"]
-    assert played.llm.asked("answer_short") == [
-        {"context": shown("d", "b", "e", "a", "f"), "question": Q.question}  # 3, 2 2, 1 1
+def test_self_rerank_labels_all_passages_in_one_call_and_reads_the_useful_ones_relevant_first() -> None:
+    lines = [
+        "1. useful, irrelevant, off the topic but it names the place",
+        "2. <useless><relevant>: says nothing of the builder",
+        "[3] **useful**, **relevant** - it has the answer",
+        "Passage 4: useless and irrelevant",
+        "5. passage: ..., label: <useful><relevant>, reason: it is not useless",
     ]
+    played = play(self_rerank, by_stage(self_rerank=["\n".join(lines)], answer_short=["Dumfries"]))
+    assert (played.answer, played.log) == ("Dumfries", ["search", "self_rerank", "answer_short"])
+    assert played.searches == [(Q.question, 5)]
+    assert played.llm.asked("self_rerank") == [{"context": shown(*"abcde"), "question": Q.question}]
+    assert played.llm.asked("answer_short") == [{"context": shown("c", "e", "a"), "question": Q.question}]
     assert played.parse_failures() == []
+    assert played.trace[2] == Decision("useful passages", "3, 5, 1")
 
 
 @pytest.mark.parametrize(
-    ("grades", "read", "bad"),
+    ("response", "read", "bad"),
     [
-        ({}, "(none)", 0),
-        ({"a": "4", "b": "between 2 and 3", "c": "", "d": '{"result": "high"}', "e": "1"}, shown("e"), 4),
-        ({"a": "?", "b": "?", "c": "?", "d": "?", "e": "?"}, "(none)", 5),
-        ({"a": "2", "b": "2", "c": "2", "d": "2", "e": "2"}, shown("a", "b", "c", "d", "e"), 0),
+        ("1. useless, relevant\n2. useless, irrelevant", "(none)", 0),
+        ("1. useless, relevant", shown("b"), 1),  # what has no label stays
+        ("1. useful or useless, relevant or irrelevant\n2. useful, relevant", shown("b", "a"), 1),
+        ("1. useful\n2. not useful, relevant", shown("a", "b"), 1),
+        ("", shown("a", "b"), 1),
+        ("The passages are of use.", shown("a", "b"), 1),
+        ("1. useless, irrelevant\n2. useful, relevant\n3. useful, relevant", shown("b"), 0),  # there is no third
+        ("2. useful, relevant\n1. useless, irrelevant\n2. useless, irrelevant", shown("b"), 0),
     ],
 )
-def test_an_unreadable_grade_counts_as_0_and_nothing_relevant_is_an_empty_context(
-    grades: dict[str, str], read: str, bad: int
+def test_a_passage_without_its_two_tags_is_kept_behind_the_others_and_the_response_counted(
+    response: str, read: str, bad: int
 ) -> None:
-    played = play(self_rerank, graded(grades, answer_short="Dumfries"))
+    played = play(self_rerank, by_stage(self_rerank=response, answer_short="A"), lambda _: "ab")
     assert played.llm.asked("answer_short")[0]["context"] == read
-    assert played.parse_failures() == ["grade_passage"] * bad
+    assert played.parse_failures() == ["self_rerank"] * bad
 
 
-def test_self_rerank_that_finds_nothing_grades_nothing() -> None:
+def test_self_rerank_reads_chinese_tags() -> None:
+    response = "1. 无用，相关，没有说到时间\n段落2：有用，无关\n3、有用、相关"
+    played = play(self_rerank, by_stage(self_rerank=response, answer_short="A"), lambda _: "abc", question=ZH)
+    assert played.llm.asked("answer_short")[0]["context"] == shown("c", "b")
+    assert played.parse_failures() == []
+
+
+def test_self_rerank_that_finds_nothing_labels_nothing() -> None:
     played = play(self_rerank, by_stage(answer_short=["?"]), lambda _: "")
     assert (played.log, played.llm.asked("answer_short")[0]["context"]) == (["search", "answer_short"], "(none)")
-
-
-def test_the_passages_are_graded_at_the_same_time() -> None:
-    script = graded({"a": "1", "c": "2"}, answer_short="Dumfries")
-    played = play(self_rerank, together(5, script, {"grade_passage"}))
-    assert played.llm.asked("answer_short")[0]["context"] == shown("c", "a")
 
 
 # Self-RAG
@@ -246,11 +236,20 @@ def test_the_two_checks_go_out_together_and_the_trace_is_the_same_whatever_comes
     assert all(played.trace == plays[0].trace for played in plays)
 
 
-def test_every_unreadable_grade_is_recorded_behind_its_own_ask() -> None:
-    script = graded({"a": "1", "b": "?", "c": "2", "d": "?", "e": "1"}, answer_short="A")
-    at_once, held_back = play(self_rerank, script), play(self_rerank, together(5, script, {"grade_passage"}))
+def test_the_passages_are_graded_at_the_same_time_and_an_unreadable_grade_counts_as_0() -> None:
+    script = graded(
+        {"a": "1", "b": "?", "c": "2", "d": "4", "e": "1"},
+        answer_short="A",
+        self_rag_supported=YES,
+        self_rag_useful=YES,
+    )
+    at_once, held_back = (
+        play(self_rag, answers, max_tries=1) for answers in (script, together(5, script, {"grade_passage"}))
+    )
+    assert at_once.llm.asked("answer_short")[0]["context"] == shown("c", "a", "e")  # the best first, equals by rank
+    assert at_once.parse_failures() == ["grade_passage"] * 2
     kinds = [event.event for event in at_once.trace]
-    assert kinds == ["search", "ask", "ask", "parse_failure", "ask", "ask", "parse_failure", "ask", "ask"]
+    assert kinds[:8] == ["search", "ask", "ask", "parse_failure", "ask", "ask", "parse_failure", "ask"]
     assert held_back.trace == at_once.trace  # answers from the store, and over the network
 
 

@@ -8,11 +8,16 @@ from rag_notes.events import count
 from rag_notes.methods.flare import flare
 from rag_notes.methods.ircot import ircot
 from rag_notes.types import Question
-from tests.scripted import Q, by_stage, play, shown
+from tests.scripted import Played, Q, by_stage, play, shown
 
 ZH = Question("q2", "建造者出生在哪里？", ("邓弗里斯",), language="zh")
 LONG = Question("q3", "Who built it?", ("Telford",), task="news")
-SHORT_FORM = "the answer in as few words as possible, for example a name, a date or a number"
+SHORT_FORM = "the answer alone, without any other words"
+
+
+def play_flare(*script: Any, **settings: Any) -> Played:
+    """FLARE whose drafts see the passages of the last search, so that every sentence is written by the same prompt."""
+    return play(flare, *script, draft_with_passages=True, **settings)
 
 
 # FLARE: the words of a scripted response are its tokens, certain unless a probability is written behind them
@@ -26,7 +31,7 @@ def test_flare_searches_with_the_sure_words_of_an_unsure_sentence_and_writes_it_
         "Final answer: Dumfries",
     ]
     found = {Q.question: ["a"], "He was born in then.": ["b"]}
-    played = play(flare, by_stage(flare_sentence=sentences), found, top_k=3)
+    played = play_flare(by_stage(flare_sentence=sentences), found, top_k=3)
     assert played.answer == "Dumfries"
     assert played.log == ["search", "flare_sentence", "flare_sentence", "search", "flare_sentence", "flare_sentence"]
     assert played.searches == [(Q.question, 3), ("He was born in then.", 3)]
@@ -46,7 +51,7 @@ def test_flare_searches_with_the_sure_words_of_an_unsure_sentence_and_writes_it_
 
 def test_flare_does_not_mind_unsure_words_after_the_first_sentence() -> None:
     sentences = ["Telford built it. Perhaps@0.1 so.\nOr@0.1 not.", "Final answer: Dumfries"]
-    played = play(flare, by_stage(flare_sentence=sentences))
+    played = play_flare(by_stage(flare_sentence=sentences))
     assert (played.log, played.answer) == (["search", "flare_sentence", "flare_sentence"], "Dumfries")
 
 
@@ -68,14 +73,14 @@ def test_flare_theta_decides_whether_and_beta_with_which_words_it_searches(
 ) -> None:
     first = "sure doubtful@0.7 unsure@0.2 end."
     sentences = [first, *(["Anew."] if query else []), "Final answer: A"]
-    played = play(flare, by_stage(flare_sentence=sentences), **settings)
+    played = play_flare(by_stage(flare_sentence=sentences), **settings)
     assert played.queries() == [Q.question, *([query] if query else [])]
     assert played.llm.asked("flare_sentence")[-1]["text"] == ("Anew." if query else "sure doubtful unsure end.")
 
 
 def test_flare_falls_back_on_the_question_where_no_word_is_sure_enough() -> None:
     sentences = ["All@0.1 unsure.@0.1", "Sure.", "Final answer: A"]
-    assert play(flare, by_stage(flare_sentence=sentences)).queries() == [Q.question] * 2
+    assert play_flare(by_stage(flare_sentence=sentences)).queries() == [Q.question] * 2
 
 
 @pytest.mark.parametrize(("response", "query"), [(" Where is Perth? \n", "Where is Perth?"), ("", Q.question)])
@@ -87,7 +92,7 @@ def test_flare_can_ask_for_its_query(response: str, query: str) -> None:
         "Final answer: Dumfries",
     ]
     script = by_stage(flare_sentence=sentences, flare_query=[response])
-    played = play(flare, script, queries="asked")
+    played = play_flare(script, queries="asked")
     assert played.log == ["search", *["flare_sentence"] * 2, "flare_query", "search", *["flare_sentence"] * 2]
     assert played.queries() == [Q.question, query]
     assert played.llm.asked("flare_query") == [
@@ -97,7 +102,7 @@ def test_flare_can_ask_for_its_query(response: str, query: str) -> None:
 
 def test_flare_stops_at_max_sentences_and_answers_from_its_text() -> None:
     script = by_stage(flare_sentence=["One.", "Two."], answer_short=["Dumfries"])
-    played = play(flare, script, max_sentences=2)
+    played = play_flare(script, max_sentences=2)
     assert played.log == ["search", "flare_sentence", "flare_sentence", "answer_short"]
     assert (played.answer, played.stops()) == ("Dumfries", ["max_sentences"])
     assert played.llm.asked("answer_short") == [{"context": "One. Two.", "question": Q.question}]
@@ -115,7 +120,7 @@ def test_flare_stops_at_max_sentences_and_answers_from_its_text() -> None:
     ],
 )
 def test_flare_stops_where_nothing_new_is_written(sentences: list[str], searches: int, text: str) -> None:
-    played = play(flare, by_stage(flare_sentence=sentences, answer_short="A"), lambda _: [])
+    played = play_flare(by_stage(flare_sentence=sentences, answer_short="A"), lambda _: [])
     assert (played.stops(), len(played.searches), played.answer) == (["nothing new written"], searches, "A")
     assert played.log[-1] == "answer_short"
     assert played.llm.asked("answer_short")[0]["context"] == text
@@ -123,27 +128,58 @@ def test_flare_stops_where_nothing_new_is_written(sentences: list[str], searches
 
 
 def test_flare_answers_in_its_first_sentence_and_checks_an_unsure_answer() -> None:
-    sure = play(flare, by_stage(flare_sentence=["Final answer: <Dumfries>"]))
+    sure = play_flare(by_stage(flare_sentence=["Final answer: <Dumfries>"]))
     assert (sure.answer, sure.log) == ("Dumfries", ["search", "flare_sentence"])
     script = by_stage(flare_sentence=["Final answer: Perth@0.3", "Final answer: Dumfries"])
-    unsure = play(flare, script)
+    unsure = play_flare(script)
     assert (unsure.answer, unsure.queries()) == ("Dumfries", [Q.question, "Final answer:"])
 
 
 def test_flare_returns_an_answer_of_several_sentences_whole() -> None:
     text = "Final answer: Telford built it. He was a Scot.\nIt still stands."
-    played = play(flare, by_stage(flare_sentence=[text]), question=LONG)
+    played = play_flare(by_stage(flare_sentence=[text]), question=LONG)
     assert (played.answer, played.stops()) == (text.removeprefix("Final answer: "), ["answer reached"])
     script = by_stage(flare_sentence=["Final answer: Telford. Perhaps@0.1 not.", "Final answer: Telford."])
-    assert play(flare, script, question=LONG).queries()[1] == "Final answer: Telford. not."
+    assert play_flare(script, question=LONG).queries()[1] == "Final answer: Telford. not."
 
 
 def test_flare_cuts_chinese_sentences_and_asks_in_chinese() -> None:
     script = by_stage(flare_sentence=["桥由特尔福德建造。 他还活着@0.1 。", "最终答案：邓弗里斯"])
-    played = play(flare, script, question=ZH)
+    played = play_flare(script, question=ZH)
     assert (played.answer, played.stops(), len(played.searches)) == ("邓弗里斯", ["answer reached"], 1)
     assert played.llm.asked("flare_sentence")[1]["text"] == "桥由特尔福德建造。"
     assert {ask.language for ask in played.llm.asks} == {"zh"}
+
+
+def test_flare_drafts_without_passages_and_searches_only_where_a_draft_is_unsure() -> None:
+    """FLARE, section 3.2: draft, and where a token is under theta, query, search and write anew from the passages."""
+    drafts = ["Telford built it. He lived long.", "He was born@0.9 in@0.4 Perth@0.39 then.", "Final answer: Dumfries"]
+    script = by_stage(flare_draft=drafts, flare_sentence=["He was born in Dumfries. So."])
+    played = play(flare, script, {"He was born in then.": "ab"}, top_k=2)
+    assert played.log == ["flare_draft", "flare_draft", "search", "flare_sentence", "flare_draft"]
+    assert played.searches == [("He was born in then.", 2)]
+    assert (played.answer, played.stops()) == ("Dumfries", ["answer reached"])
+    q = {"question": Q.question, "form": SHORT_FORM}
+    assert played.llm.asked("flare_draft") == [
+        q | {"text": "(none)"},
+        q | {"text": "Telford built it."},
+        q | {"text": "Telford built it.\nHe was born in Dumfries."},
+    ]
+    assert played.llm.asked("flare_sentence") == [q | {"context": shown("a", "b"), "text": "Telford built it."}]
+
+
+def test_flare_that_is_sure_throughout_searches_nothing() -> None:
+    played = play(flare, by_stage(flare_draft=["One.", "Final answer: <Dumfries>"]), {})
+    assert (played.answer, played.log, played.searches) == ("Dumfries", ["flare_draft"] * 2, [])
+
+
+@pytest.mark.parametrize(("draft", "again"), [("", None), ("Unsure@0.1 here.", "")])
+def test_flare_that_writes_nothing_answers_from_nothing(draft: str, again: str | None) -> None:
+    script = by_stage(flare_draft=[draft], flare_sentence=[again or ""], answer_short=["A"])
+    played = play(flare, script, lambda _: "a")
+    assert played.stops() == ["nothing new written"]
+    assert played.log == ["flare_draft", *([] if again is None else ["search", "flare_sentence"]), "answer_short"]
+    assert played.llm.asked("answer_short")[0]["context"] == "(none)"
 
 
 # IRCoT
@@ -182,10 +218,11 @@ def test_ircot_that_has_its_answer_at_once_reads_the_first_passages(answer: str)
     assert played.llm.asked("answer_short")[0]["context"] == shown("a")
 
 
-@pytest.mark.parametrize("steps", [0, 1, 3])
-def test_ircot_stops_at_max_steps(steps: int) -> None:
+@pytest.mark.parametrize("steps", [0, 1, 3, 8])
+def test_ircot_stops_at_max_steps_which_are_eight_by_default(steps: int) -> None:
     thoughts = [f"Thought {step}." for step in range(steps)]
-    played = play(ircot, by_stage(ircot_thought=thoughts, answer_short="A"), lambda query: [query], max_steps=steps)
+    limit: dict[str, Any] = {} if steps == 8 else {"max_steps": steps}
+    played = play(ircot, by_stage(ircot_thought=thoughts, answer_short="A"), lambda query: [query], **limit)
     assert played.log == ["search", *["ircot_thought", "search"] * steps, "answer_short"]
     assert played.stops() == ["max_steps"]
     assert played.llm.asked("answer_short")[0]["context"] == shown(Q.question, *thoughts)

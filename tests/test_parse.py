@@ -5,6 +5,7 @@ import pytest
 from rag_notes.methods.parse import (
     parse_choice,
     parse_final_answer,
+    parse_labels,
     parse_lines,
     parse_new_question,
     parse_next_sentence,
@@ -229,3 +230,26 @@ def test_the_next_sentence_is_the_first_one_or_a_whole_final_answer(
 )
 def test_the_new_question_is_the_line_behind_the_last_marker(text: str, question: str | None) -> None:
     assert parse_new_question(text) == question
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("1. useful, relevant, it names him", {1: (True, True)}),
+        ("1. Useless, Irrelevant", {1: (False, False)}),
+        ("1) <useful><irrelevant>\n2) <useless><relevant>", {1: (True, False), 2: (False, True)}),
+        ("[1] **useful**, **relevant**: it is not useless, irrelevant at first sight", {1: (True, True)}),
+        ("Passage 12: useful and relevant", {12: (True, True)}),
+        ("1. passage: On Ayr.\nlabel: useless, relevant\nreason: no date", {1: (False, True)}),
+        ("1. useful or useless, relevant or irrelevant", {}),
+        ("1. useful", {}),
+        ("1904 was the year. useful, relevant", {}),
+        ("useful, relevant", {}),
+        ("1. 有用，相关，说到了建造者\n段落2：无用、不相关", {1: (True, True), 2: (False, False)}),
+        ("1. 没有用，无关", {}),
+        ("1. 有用或无用，相关或无关", {}),
+        ("", {}),
+    ],
+)
+def test_the_two_tags_of_each_passage_are_read(text: str, labels: dict[int, tuple[bool, bool]]) -> None:
+    assert parse_labels(text) == labels

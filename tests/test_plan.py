@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rag_notes.studies.parts import parts
 
 from rag_notes.cli import main
 from rag_notes.config import load_config
-from rag_notes.studies.parts import parts
 from rag_notes.studies.plan import Plan, plan
 from tests.loopback import Loopback
 

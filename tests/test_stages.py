@@ -11,7 +11,8 @@ from rag_notes.config import ConfigError, build_llm, load_config
 from rag_notes.llm.client import LLM, FatalLLMError, Price, SpendingLimitError
 from rag_notes.llm.store import Response, ResponseStore, request_key
 from rag_notes.methods.flare import flare
-from rag_notes.methods.self_rerank import self_rerank
+from rag_notes.methods.rag import Rag
+from rag_notes.methods.self_rag import relevant
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import RecordError, Run, load_run
 from rag_notes.types import Question
@@ -61,7 +62,13 @@ def pair(*, price: Price | None = None, grader_price: Price | None = None) -> tu
     return llm, grader
 
 
-def run(llm: LLM, folder: Path | None = None, method: Any = self_rerank, question: Question = Q) -> Run:
+async def graded(rag: Rag, question: Question, *, top_k: int = 5) -> str:
+    """Grade each passage and read the relevant ones: a method with two stages, one of them asked several times."""
+    passages = await rag.search(question.question, top_k)
+    return await rag.answer(await relevant(rag, question.question, passages))
+
+
+def run(llm: LLM, folder: Path | None = None, method: Any = graded, question: Question = Q) -> Run:
     async def use() -> Run:
         async with llm:
             retriever = ScriptedRetriever(lambda _: "ab")
@@ -116,7 +123,7 @@ def test_the_answer_costs_what_each_stage_s_own_price_says() -> None:
 
 def test_seconds_come_from_each_stage_s_own_store() -> None:
     llm, grader = pair()
-    assert run(llm).info.seconds == {"self_rerank": {"q1": 2.0 + 2 * 0.25}}
+    assert run(llm).info.seconds == {"graded": {"q1": 2.0 + 2 * 0.25}}
     assert (len(llm.store), len(grader.store)) == (1, 2)
 
 
@@ -159,7 +166,7 @@ def test_an_error_of_a_stage_s_llm_names_the_stage() -> None:
     llm, _ = pair()
     llm.stages = {"grade_passage": LLM("small", store=ResponseStore(":memory:"))}
     (sample,) = run(llm).samples
-    assert str(sample.error).startswith("stage grade_passage of self_rerank on q1: no recorded response")
+    assert str(sample.error).startswith("stage grade_passage of graded on q1: no recorded response")
 
 
 # Configured
@@ -268,7 +275,7 @@ NEEDED = "flare needs the log-probabilities of tokens, and the endpoint gives no
     ("fault", "message"),
     [
         ("ok", NEEDED),
-        ("400", "stage flare_sentence: http.* gives no log-probabilities of tokens .*logprobs are not supported"),
+        ("400", "stage flare_draft: http.* gives no log-probabilities of tokens .*logprobs are not supported"),
     ],
 )
 def test_an_endpoint_without_log_probabilities_ends_a_run_of_flare(

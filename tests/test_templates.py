@@ -3,12 +3,13 @@
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from rag_notes.config import build_templates, load_config
 from rag_notes.prompts.templates import PACKAGED, SETS, TemplateError, Templates, layout
-from rag_notes.types import Language, Passage
+from rag_notes.types import Language, Passage, Task
 from tests.scripted import PROMPTS
 
 FILES = sorted(PROMPTS.glob("*/*/*.txt"))
@@ -54,7 +55,18 @@ def test_the_same_answer_prompt_takes_passages_and_notes() -> None:
     laid_out = "[1] Thomas Telford\nHe was born in Glendinning.\n\n[2] \nNo title."
     filled = Templates().fill("answer_short", "en", {"context": passages, **fields})
     assert filled == Templates().fill("answer_short", "en", {"context": laid_out, **fields})
-    assert filled.startswith(laid_out + "\n\nQuestion: Where?\n")
+    assert laid_out + "\n\nQuestion: Where?\n" in filled
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("task", get_args(Task))
+def test_prompts_that_end_otherwise_ask_for_an_answer_in_the_words_of_the_answer_prompts(
+    task: Task, language: Language
+) -> None:
+    papers = Templates("papers")
+    form = papers.text(f"form_{task}", language)
+    assert form in papers.text(f"answer_{task}", language)
+    assert form in papers.text(f"direct_{task}", language)
 
 
 def test_values_are_laid_out_as_text() -> None:
@@ -174,6 +186,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
         ([], "small"),  # the recorded responses are to these
         (["llm=local"], "small"),
         (["llm=openai"], "papers"),
+        (["llm=openai", "~llm.prompts"], "papers"),  # an LLM's file that says nothing of prompts
         (["llm=openai", "prompts=small"], "small"),
         (["llm=recorded", "prompts=papers"], "papers"),
     ],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rag_notes.studies.parts import verification_runs
 
 from rag_notes.cli import main
 from rag_notes.config import PROJECT
@@ -21,7 +22,6 @@ from rag_notes.papers.page import (
     write_verification,
 )
 from rag_notes.running.records import RecordError
-from rag_notes.studies.parts import verification_runs
 from tests.pages import EVIL, check_nothing_runs, read
 from tests.test_verification import own, save, two
 

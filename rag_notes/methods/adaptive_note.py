@@ -18,6 +18,7 @@ ABOUT = About(
     limits=("collector_iterations", "invalid_updates", "retrieved_passages"),
     parts={"amr": {"reviewer": False}, "iic+amr": {"method": "vanilla"}},
     calls=lambda s: 2 + (3 if s["reviewer"] else 2) * s["collector_iterations"],
+    # prompts/<set>/<language>/<name>.txt
     prompts=("note_init", "note_query", "note_update", "note_judge", *ANSWER),
 )
 
@@ -33,29 +34,28 @@ async def adaptive_note(
     reviewer: bool = True,
     queries: Literal["joined", "separate"] = "joined",
 ) -> str:
-    """Collect into a note until one of three thresholds is met (equation 8), then answer from the optimal memory.
+    """Collect into a note until a threshold is met (equation 8), and answer from the optimal memory.
 
-    The thresholds are the paper's CI (`collector_iterations`), IU (`invalid_updates`, in total) and RP
-    (`retrieved_passages`, distinct). The search that would go past RP keeps only unseen passages up to it, and its
-    update is the last. Without `reviewer`, as in the ablation (Table 2), every update becomes the memory and CI alone
-    ends the loop.
+    The thresholds are the paper's IU (`invalid_updates`, in total), CI (`collector_iterations`) and RP
+    (`retrieved_passages`, distinct): a search that could go past RP gives only unseen passages up to it, as in the
+    authors' code. Without `reviewer`, as in the ablation (Table 2), every update becomes the memory and CI alone ends
+    the loop. `queries` is DeepNote's.
     """
     q = question.question
-    if not reviewer:
-        retrieved_passages = sys.maxsize
-    passages = await rag.search(q, min(top_k, retrieved_passages))
+    limit = retrieved_passages if reviewer else sys.maxsize
+    passages = await rag.search(q, min(top_k, limit))
     memory = rag.note(await rag.ask("note_init", context=passages, question=q), kept=True)
     seen = {passage.id for passage in passages}
     asked: list[str] = []
     iterations = invalid = 0
     while True:
-        if iterations >= collector_iterations:
-            rag.stop("collector_iterations")
-            break
         if invalid >= invalid_updates:
             rag.stop("invalid_updates")
             break
-        if len(seen) >= retrieved_passages:
+        if iterations >= collector_iterations:
+            rag.stop("collector_iterations")
+            break
+        if len(seen) >= limit:
             rag.stop("retrieved_passages")
             break
         new = parse_lines(await rag.ask("note_query", question=q, note=memory, queries=asked))
@@ -64,9 +64,9 @@ async def adaptive_note(
             passages = await rag.search(" ".join([*new, q])[:JOINED_LENGTH], top_k)
         else:
             passages = await rag.search_all(new or [q], top_k)
-        if len(seen | {passage.id for passage in passages}) > retrieved_passages:
+        if len(seen) + top_k > limit:
             unseen = [passage for passage in passages if passage.id not in seen]
-            passages = rag.read_only(unseen[: retrieved_passages - len(seen)])
+            passages = rag.read_only(unseen[: limit - len(seen)])
         seen |= {passage.id for passage in passages}
         note = await rag.ask("note_update", context=passages, question=q, note=memory)
         better = not reviewer or await rag.judge("note_judge", question=q, best_note=memory, new_note=note)

@@ -16,6 +16,7 @@ ABOUT = About(
     code="https://github.com/starsuzi/Adaptive-RAG/tree/56bc85ea89d99ed23d491880b39dd9d1932d6bfb",
     limits=("max_steps", "max_passages"),
     calls=lambda s: (s["classifier"] == "prompted") + s["max_steps"] + 1,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("complexity", "ircot_thought", *ANSWER_FORMAT, *ANSWER, *DIRECT),
 )
 
@@ -30,7 +31,7 @@ async def adaptive_rag(
     labels: str | None = None,
     top_k: Positive = 5,
     max_passages: Positive = 15,
-    max_steps: NonNegative = 5,
+    max_steps: NonNegative = 8,
 ) -> str:
     """Answer without retrieval (A), with one search (B) or iteratively, as IRCoT does (C).
 

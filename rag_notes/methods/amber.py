@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.parse import parse_copied, parse_new_question
@@ -12,7 +13,7 @@ from rag_notes.types import Passage, Positive, Question
 
 ABOUT = About(
     label="Amber",
-    source="Amber, section 3, Appendix D",
+    source="Amber, sections 3.2 to 3.5, Appendices A and D",
     family="notes",
     limits=("max_iterations",),
     parts={
@@ -22,11 +23,14 @@ ABOUT = About(
         "am": {"agents": False},
     },
     calls=lambda s: (
-        s["max_iterations"] * (s["top_k"] * (s["chunk_filter"] + s["sentence_filter"]) + 3 * s["agents"] + 4) - 1
+        s["max_iterations"] * (s["top_k"] * (s["chunk_filter"] + s["sentence_filter"]) + 3 * s["agents"] + 4)
+        - (not s["agents"])
     ),
+    # prompts/<set>/<language>/<name>.txt
     prompts=(
         *("amber_chunk_filter", "amber_sentence_filter"),
-        *("note_init", "note_update", "amber_review", "amber_challenge", "amber_refine", "note_judge"),
+        *("note_init", "note_update", "note_judge"),
+        *("amber_review", "amber_review_memory", "amber_challenge", "amber_refine"),
         *("amber_sufficient", "amber_query"),
         *ANSWER,
     ),
@@ -42,23 +46,29 @@ async def amber(
     chunk_filter: bool = True,
     sentence_filter: bool = True,
     agents: bool = True,
+    filter_query: Literal["question", "query"] = "question",
+    no_sentence: Literal["keep", "drop"] = "keep",
+    reviewer_memory: bool = False,
 ) -> str:
     """Search, filter and update the memory until it suffices for the question or `max_iterations` were made.
 
-    The switches are the parts that the ablation takes out: the two levels of the content filter and the three agents
-    (Table 2). Where the filter leaves nothing the memory stays as it is and the iteration counts.
+    `chunk_filter`, `sentence_filter` and `agents` are what the ablation takes out (Table 2). `filter_query` is what the
+    filters see: the question (section 3.2, equation 1) or the current query. `no_sentence` is what becomes of a passage
+    of which no sentence was copied. `reviewer_memory` shows the Reviewer the memory too, as section 3.3 says and the
+    prompt of Table 6 does not. Where the filters leave nothing the memory stays as it is and the iteration counts.
     """
     q = query = question.question
     memory = ""
     asked: list[str] = []
     for iteration in range(1, max_iterations + 1):
         passages = await rag.search(query, top_k)
+        about = q if filter_query == "question" else query
         if chunk_filter:
-            passages = await useful(rag, query, passages)
+            passages = await useful(rag, about, passages)
         if sentence_filter:
-            passages = await helpful_sentences(rag, query, passages)
+            passages = await helpful_sentences(rag, about, passages, no_sentence)
         if passages:
-            memory = await update(rag, q, memory, passages, agents=agents)
+            memory = await update(rag, q, memory, passages, agents=agents, reviewer_memory=reviewer_memory)
         if memory and await rag.judge("amber_sufficient", question=q, note=memory):
             rag.stop("sufficient")
             break
@@ -73,22 +83,25 @@ async def amber(
     return await rag.answer(memory or [])
 
 
-async def useful(rag: Rag, query: str, passages: Sequence[Passage]) -> list[Passage]:
+async def useful(rag: Rag, about: str, passages: Sequence[Passage]) -> list[Passage]:
     """The passages that the chunk-level filter finds useful; what cannot be read counts as useless (section 3.5)."""
     choices = ("useful", "useless")
     verdicts = await asyncio.gather(
-        *(rag.choose("amber_chunk_filter", choices, "useless", context=[p], question=query) for p in passages)
+        *(rag.choose("amber_chunk_filter", choices, "useless", context=[p], question=about) for p in passages)
     )
     return [passage for passage, verdict in zip(passages, verdicts, strict=True) if verdict == "useful"]
 
 
-async def helpful_sentences(rag: Rag, query: str, passages: Sequence[Passage]) -> list[Passage]:
+async def helpful_sentences(
+    rag: Rag, about: str, passages: Sequence[Passage], no_sentence: Literal["keep", "drop"]
+) -> list[Passage]:
     """The passages cut to the sentences that the sentence-level filter copies from them (section 3.5).
 
-    A response with no sentence of its passage in it cannot be read, and the passage stays whole.
+    A response with no sentence of its passage in it cannot be read. To keep that passage whole trusts the chunk filter,
+    which found it useful; to drop it takes the response for a "nothing helps".
     """
     responses = await asyncio.gather(
-        *(rag.ask("amber_sentence_filter", context=[passage], question=query) for passage in passages)
+        *(rag.ask("amber_sentence_filter", context=[passage], question=about) for passage in passages)
     )
     space = "" if rag.question.language == "zh" else " "
     filtered = []
@@ -96,21 +109,32 @@ async def helpful_sentences(rag: Rag, query: str, passages: Sequence[Passage]) -
         copied = parse_copied(passage.text, response, rag.question.language)
         if not copied:
             rag.parse_failure("amber_sentence_filter")
-        filtered.append(replace(passage, text=space.join(copied)) if copied else passage)
+        if copied or no_sentence == "keep":
+            filtered.append(replace(passage, text=space.join(copied)) if copied else passage)
     return filtered
 
 
-async def update(rag: Rag, q: str, memory: str, passages: Sequence[Passage], *, agents: bool) -> str:
-    """A draft, reviewed, challenged and refined; the better of it and the memory before (section 3.3, Table 6)."""
+async def update(
+    rag: Rag, q: str, memory: str, passages: Sequence[Passage], *, agents: bool, reviewer_memory: bool
+) -> str:
+    """A draft, reviewed, challenged and refined; the better of it and the memory before (section 3.3, Table 6).
+
+    The first draft is the initial memory, and what it is refined to is compared with it (Appendix D).
+    """
     if memory:
-        draft = await rag.ask("note_update", context=passages, question=q, note=memory)
+        best, draft = memory, await rag.ask("note_update", context=passages, question=q, note=memory)
     else:
-        draft = await rag.ask("note_init", context=passages, question=q)
+        best = draft = rag.note(await rag.ask("note_init", context=passages, question=q), kept=True)
+        if not agents:
+            return draft
     if agents:
         fields: dict[str, Value] = {"context": passages, "question": q, "note": draft}
-        review = await rag.ask("amber_review", **fields)
+        if reviewer_memory:
+            review = await rag.ask("amber_review_memory", memory=memory or [], **fields)
+        else:
+            review = await rag.ask("amber_review", **fields)
         suggestions = await rag.ask("amber_challenge", review=review, **fields)
         draft = await rag.ask("amber_refine", review=review, suggestions=suggestions, **fields)
-    better = not memory or await rag.judge("note_judge", question=q, best_note=memory, new_note=draft)
+    better = not best or await rag.judge("note_judge", question=q, best_note=best, new_note=draft)
     rag.note(draft, kept=better)
-    return draft if better else memory
+    return draft if better else best

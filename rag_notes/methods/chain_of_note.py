@@ -9,11 +9,16 @@ ABOUT = About(
     source="Chain-of-Note, section 2.3 and Appendix A.5, prompt 3",
     family="notes",
     calls=lambda _: 1,
-    prompts=("chain_of_note", *ANSWER_FORMAT),
+    # prompts/<set>/<language>/<name>.txt
+    prompts=("chain_of_note", *ANSWER_FORMAT, "unknown_clause"),
 )
 
 
-async def chain_of_note(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:
-    """Search once; notes, relevance and answer come in one response, the answer behind its marker."""
+async def chain_of_note(rag: Rag, question: Question, *, top_k: Positive = 5, unknown: bool = False) -> str:
+    """Search once; notes, relevance and answer come in one response, the answer behind its marker.
+
+    `unknown` offers this word as an answer, as section 2.3 has it. The prompt of Appendix A.5 does not, and neither do
+    those of the baselines: reject rates can be compared where all have the same clause.
+    """
     passages = await rag.search(question.question, top_k)
-    return await rag.reason("chain_of_note", context=passages, question=question.question)
+    return await rag.reason("chain_of_note", context=passages, question=rag.question_text(unknown=unknown))

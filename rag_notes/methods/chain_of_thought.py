@@ -9,11 +9,15 @@ ABOUT = About(
     source="Chain-of-Note, Appendix A.5, prompt 2",
     family="single search",
     calls=lambda _: 1,
-    prompts=("chain_of_thought", *ANSWER_FORMAT),
+    # prompts/<set>/<language>/<name>.txt
+    prompts=("chain_of_thought", *ANSWER_FORMAT, "unknown_clause"),
 )
 
 
-async def chain_of_thought(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:
-    """Search once, reason step by step over the passages, and read the answer from its marker."""
+async def chain_of_thought(rag: Rag, question: Question, *, top_k: Positive = 5, unknown: bool = False) -> str:
+    """Search once, reason step by step over the passages, and read the answer from its marker.
+
+    `unknown` offers this word as an answer.
+    """
     passages = await rag.search(question.question, top_k)
-    return await rag.reason("chain_of_thought", context=passages, question=question.question)
+    return await rag.reason("chain_of_thought", context=passages, question=rag.question_text(unknown=unknown))

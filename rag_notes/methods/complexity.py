@@ -1,7 +1,6 @@
-"""How complex a question is (Adaptive-RAG): silver labels from runs, and a classifier trained on them."""
+"""How complex a question is (Adaptive-RAG): a classifier trained on labels of questions."""
 
 import csv
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,42 +10,12 @@ import pandas as pd
 
 from rag_notes.methods.adaptive_rag import LABELS
 from rag_notes.retrieval.tokenize import Tokenizer
-from rag_notes.running.records import Run
 from rag_notes.types import Language
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
 # scikit-learn is imported where it is used: it loads slowly, and every run loads this module.
-
-STRATEGIES = ("no_retrieval", "vanilla", "ircot")  # what A, B and C stand for, the cheapest first
-
-
-def silver_labels(runs: Sequence[Run]) -> tuple[pd.DataFrame, int]:
-    """Label every question of the runs with the cheapest strategy that answers it; and how many none answers.
-
-    Columns: question, label. The runs must hold the methods no_retrieval, vanilla and ircot; raises ValueError where
-    one is missing. A question that none of them answers tells nothing and is left out.
-    """
-    from rag_notes.running.correctness import outcome  # noqa: PLC0415 - figures load with it
-
-    rows, unanswered = [], 0
-    for run in runs:
-        if missing := [name for name in STRATEGIES if name not in run.methods]:
-            raise ValueError(
-                f"the run of {run.dataset} lacks {', '.join(missing)}; "
-                f"silver labels need method=[{','.join(STRATEGIES)}]"
-            )
-        right: dict[str, list[str]] = {}
-        for sample in run.samples:
-            solved = right.setdefault(sample["question"], [])
-            if sample["method"] in STRATEGIES and outcome(sample) == "right":
-                solved.append(sample["method"])
-        for question, methods in right.items():
-            label = next((label for label, name in zip(LABELS, STRATEGIES, strict=True) if name in methods), None)
-            unanswered += label is None
-            rows += [{"question": question, "label": label}] if label else []
-    return pd.DataFrame(rows, columns=["question", "label"]), unanswered
 
 
 def read_labels(path: str) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """DeepNote: notes grow by adaptive retrieval, and the best one answers (sections 3.1 to 3.3, equations 1 to 5)."""
 
+import sys
 from typing import Literal
 
 from rag_notes.methods.about import ANSWER, About
@@ -17,6 +18,7 @@ ABOUT = About(
     limits=("max_step", "max_failure"),
     parts={"adaptive_retrieval": {"max_step": 0}, "adaptive_retrieval+init_note": {"method": "vanilla"}},
     calls=lambda s: 2 + 3 * s["max_step"],
+    # prompts/<set>/<language>/<name>.txt
     prompts=("note_init", "note_query", "note_update", "note_judge", *ANSWER),
 )
 
@@ -28,36 +30,50 @@ async def deepnote(
     top_k: Positive = 5,
     max_step: NonNegative = 3,
     max_failure: Positive = 2,
+    max_passages: Positive | None = None,
     queries: Literal["joined", "separate"] = "joined",
 ) -> str:
-    """Write a note, then ask, search, update and judge until `max_failure` updates failed or `max_step` were made.
+    """Write a note, then ask, search, update and judge until a threshold is met, and answer from the best note.
 
-    Failures count in total, not in a row, and a failed update leaves the best note as it was. `queries` says how the
-    two new questions are searched: `joined` with the original one in a single search, or `separate`, one search each
-    with the results merged by rank; both give `top_k` passages.
+    The thresholds are the paper's: `max_failure` failed updates, in total and not in a row, and `max_step` updates.
+    `max_passages` distinct passages are the authors' code's: there a search that could go past them gives only unseen
+    passages up to them; None leaves it out, as the paper does. A failed update leaves the best note as it was.
+    `queries` says how the two new questions are searched: `joined` with the original one in a single search, or
+    `separate`, one search each with the results merged by rank; both give `top_k` passages.
     """
     q = question.question
-    passages = await rag.search(q, top_k)
+    limit = sys.maxsize if max_passages is None else max_passages
+    passages = await rag.search(q, min(top_k, limit))
     best = rag.note(await rag.ask("note_init", context=passages, question=q), kept=True)
+    seen = {passage.id for passage in passages}
     asked: list[str] = []
-    failures = 0
-    for _ in range(max_step):
+    steps = failures = 0
+    while True:
+        if failures >= max_failure:
+            rag.stop("max_failure")
+            break
+        if steps >= max_step:
+            rag.stop("max_step")
+            break
+        if len(seen) >= limit:
+            rag.stop("max_passages")
+            break
         new = parse_lines(await rag.ask("note_query", question=q, note=best, queries=asked))
         asked += new
         if queries == "joined":
             passages = await rag.search(" ".join([*new, q])[:JOINED_LENGTH], top_k)
         else:
             passages = await rag.search_all(new or [q], top_k)
+        if len(seen) + top_k > limit:
+            unseen = [passage for passage in passages if passage.id not in seen]
+            passages = rag.read_only(unseen[: limit - len(seen)])
+        seen |= {passage.id for passage in passages}
         note = await rag.ask("note_update", context=passages, question=q, note=best)
         better = await rag.judge("note_judge", question=q, best_note=best, new_note=note)
         rag.note(note, kept=better)
+        steps += 1
         if better:
             best = note
         else:
             failures += 1
-        if failures >= max_failure:
-            rag.stop("max_failure")
-            break
-    else:
-        rag.stop("max_step")
     return await rag.answer(best)

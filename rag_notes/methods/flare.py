@@ -8,6 +8,7 @@ from pydantic import Field
 from rag_notes.methods.about import ANSWER, ANSWER_FORMAT, About
 from rag_notes.methods.parse import parse_final_answer, parse_next_sentence
 from rag_notes.methods.rag import Rag, Token
+from rag_notes.prompts.templates import Value
 from rag_notes.types import Passage, Positive, Question
 
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -18,7 +19,8 @@ ABOUT = About(
     code="https://github.com/jzbjyb/FLARE/tree/1c8f9bbe3cc6d539a1b024e5f2b7d064605c0315",
     limits=("max_sentences",),
     calls=lambda s: s["max_sentences"] * (3 if s["queries"] == "asked" else 2) + 1,
-    prompts=("flare_sentence", "flare_query", *ANSWER_FORMAT, *ANSWER),
+    # prompts/<set>/<language>/<name>.txt
+    prompts=("flare_draft", "flare_sentence", "flare_query", *ANSWER_FORMAT, *ANSWER),
 )
 
 
@@ -31,15 +33,20 @@ async def flare(
     beta: Probability = 0.4,
     queries: Literal["masked", "asked"] = "masked",
     max_sentences: Positive = 6,
+    draft_with_passages: bool = False,
 ) -> str:
     """Write sentence by sentence; one with a token under `theta` becomes a query and is written anew.
 
-    `masked` searches with the sentence without its tokens under `beta`, `asked` with a question for them. The answer
-    is read from its marker; a text that has none after `max_sentences` is the material of a last question. Needs
-    log-probabilities: raises FatalLLMError where the endpoint gives none.
+    A sentence is first drafted without passages (FLARE, section 3.2); with `draft_with_passages` the question is
+    searched to begin with, and a draft sees the passages of the last search. `masked` searches with the sentence
+    without its tokens under `beta`, `asked` with a question for them. The answer is read from its marker; a text that
+    has none after `max_sentences` is the material of a last question. Needs log-probabilities: raises FatalLLMError
+    where the endpoint gives none.
     """
     q = question.question
-    passages = await rag.search(q, top_k)
+    passages: Sequence[Passage] | None = None
+    if draft_with_passages:
+        passages = await rag.search(q, top_k)
     text: list[str] = []
     while len(text) < max_sentences:
         sentence = await next_sentence(rag, question, passages, text)
@@ -48,8 +55,10 @@ async def flare(
                 query = "".join(token.text for token in sentence if token.probability >= beta).strip()
             else:
                 query = await rag.ask("flare_query", question=q, text=text, sentence=written(sentence))
-            passages = await rag.search(query or q, top_k)
-            sentence = await next_sentence(rag, question, passages, text)
+            found = await rag.search(query or q, top_k)
+            sentence = await next_sentence(rag, question, found, text)
+            if draft_with_passages:
+                passages = found
         if not sentence or written(sentence) in text:
             rag.stop("nothing new written")
             break
@@ -62,11 +71,15 @@ async def flare(
     return await rag.answer(" ".join(text) or [])
 
 
-async def next_sentence(rag: Rag, question: Question, passages: Sequence[Passage], text: Sequence[str]) -> list[Token]:
+async def next_sentence(
+    rag: Rag, question: Question, passages: Sequence[Passage] | None, text: Sequence[str]
+) -> list[Token]:
     """The tokens of the first sentence of the response, or of all of a final answer; none where it is empty."""
-    tokens = await rag.ask_tokens(
-        "flare_sentence", context=passages, question=question.question, form=rag.answer_format, text=text
-    )
+    fields: dict[str, Value] = {"question": question.question, "form": rag.answer_format, "text": text}
+    if passages is None:
+        tokens = await rag.ask_tokens("flare_draft", **fields)
+    else:
+        tokens = await rag.ask_tokens("flare_sentence", context=passages, **fields)
     sentence = parse_next_sentence(written(tokens), question.language)
     if not sentence:
         return []

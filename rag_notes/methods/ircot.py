@@ -11,12 +11,13 @@ ABOUT = About(
     code="https://github.com/StonyBrookNLP/ircot/tree/d739bd045e0ff5ad305b66ab265ab573eaddfe96",
     limits=("max_steps", "max_passages"),
     calls=lambda s: s["max_steps"] + 1,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("ircot_thought", *ANSWER_FORMAT, *ANSWER),
 )
 
 
 async def ircot(
-    rag: Rag, question: Question, *, top_k: Positive = 5, max_passages: Positive = 15, max_steps: NonNegative = 5
+    rag: Rag, question: Question, *, top_k: Positive = 5, max_passages: Positive = 15, max_steps: NonNegative = 8
 ) -> str:
     """Reason until the chain has an answer, `max_passages` are collected or `max_steps` sentences were written.
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import sentencex
 from json_repair import repair_json
@@ -18,7 +19,21 @@ _MARKER = re.compile(
 _QUESTION = re.compile(r"(?:new question|新问题)[*_\s]*[:：][*_\s]*", re.IGNORECASE)
 # "A lookup" and "a fact", but not "A is right".
 _ARTICLE = re.compile(r"(?:\ba|(?:^|(?<=[.!?] ))A)(?= (?!(?:and|or|is)\b)\w)", re.MULTILINE)
+# The number of a passage at the beginning of a line, and its two tags side by side; a list of choices is no tag.
+_NUMBERED = re.compile(r"^\W*(?:passage|段落)?\W{0,3}(\d{1,2})(?!\d)", re.IGNORECASE | re.MULTILINE)
+_TAGS = re.compile(
+    r"(?<!or )(?<!not )\b(useful|useless)\W{1,8}(?:(?:and|but) )?(relevant|irrelevant)\b(?! or)"
+    r"|(?<![或没])(有用|无用)\W{0,8}(?:且|但|而)?(不相关|无关|相关)(?!或)",
+    re.IGNORECASE,
+)
 _BRACKETED = re.compile(r"<([^<>]+)>[^<>]*")
+
+
+class Label(NamedTuple):
+    """The two tags of a passage: whether it helps with the answer, and whether it is about the question."""
+
+    useful: bool
+    relevant: bool
 
 
 def parse_lines(text: str) -> list[str]:
@@ -89,3 +104,19 @@ def parse_new_question(text: str) -> str | None:
     parts = _QUESTION.split(text)
     lines = parse_lines(parts[-1]) if len(parts) > 1 else []
     return lines[0].strip("<>") if lines else None
+
+
+def parse_labels(text: str) -> dict[int, Label]:
+    """The two tags of each passage by its number, from lines such as `2. useless, relevant, it says no year`.
+
+    The tags may stand anywhere behind the number, up to the next one; a number given twice keeps its first tags. What
+    has no number or not both tags is left out.
+    """
+    labels: dict[int, Label] = {}
+    _, *parts = _NUMBERED.split(text)
+    for number, rest in zip(parts[::2], parts[1::2], strict=True):
+        if found := _TAGS.search(rest):
+            useful, relevant = found[1] or found[3], found[2] or found[4]
+            label = Label(useful.lower() in ("useful", "有用"), relevant.lower() in ("relevant", "相关"))
+            labels.setdefault(int(number), label)
+    return labels

@@ -174,11 +174,22 @@ class Rag:
             self.trace.insert(place, ParseFailure(stage))
         return read
 
-    async def answer(self, context: Value | None = None) -> str:
-        """The answer by the task's own prompt from `context` (passages or a note), or from the model's knowledge."""
+    async def answer(self, context: Value | None = None, *, unknown: bool = False) -> str:
+        """The answer by the task's own prompt from `context` (passages or a note), or from the model's knowledge.
+
+        With `unknown` the prompt offers that word as an answer (see `question_text`).
+        """
+        question = self.question_text(unknown=unknown)
         if context is None:
-            return await self.ask(f"direct_{self.question.task}", question=self.question.question)
-        return await self.ask(f"answer_{self.question.task}", context=context, question=self.question.question)
+            return await self.ask(f"direct_{self.question.task}", question=question)
+        return await self.ask(f"answer_{self.question.task}", context=context, question=question)
+
+    def question_text(self, *, unknown: bool = False) -> str:
+        """The question as a prompt shows it; with `unknown`, and the clause behind it that offers this as an answer."""
+        question = self.question.question
+        if not unknown:
+            return question
+        return f"{question}\n{self._templates.fill('unknown_clause', self.question.language, {})}"
 
     @property
     def answer_format(self) -> str:

@@ -11,24 +11,27 @@ ABOUT = About(
     code="https://github.com/CraftJarvis/RAT/tree/006e86e31422cc9d2150f3a2b3d67f1be571f5c9",
     limits=("max_steps",),
     calls=lambda s: s["max_steps"] + 2,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("rat_draft", "rat_revise", *ANSWER),
 )
 
 
 async def rat(rag: Rag, question: Question, *, top_k: Positive = 5, max_steps: Positive = 4) -> str:
-    """Draft without retrieval, revise the first `max_steps` steps in turn, and answer from the revised steps.
+    """Draft without retrieval, take up the first `max_steps` steps in turn, and answer from what then stands.
 
-    The query of a step is the question with what is written so far: the revised steps and the draft of this one.
+    Each step is put behind what was revised before it; the question with all that is the query, and all that is revised
+    by the passages found (RAT, section 2.2).
     """
     q = question.question
     draft = parse_lines(await rag.ask("rat_draft", question=q))
     if len(draft) > max_steps:
         rag.stop("max_steps")
-    revised: list[str] = []
+    text: list[str] = []
     for step in draft[:max_steps]:
-        passages = await rag.search(" ".join([q, *revised, step]), top_k)
-        lines = parse_lines(await rag.ask("rat_revise", context=passages, question=q, steps=revised, step=step))
-        if not lines:
+        text.append(step)
+        passages = await rag.search(" ".join([q, *text]), top_k)
+        revised = parse_lines(await rag.ask("rat_revise", context=passages, question=q, text=text))
+        if not revised:
             rag.parse_failure("rat_revise")
-        revised.append(" ".join(lines) or step)
-    return await rag.answer("\n".join(revised) or [])
+        text = revised or text
+    return await rag.answer("\n".join(text) or [])

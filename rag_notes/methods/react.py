@@ -19,6 +19,7 @@ ABOUT = About(
     code="https://github.com/ysymyth/ReAct/tree/9bd3af8784867655e0783a3a34768fe798a02029",
     limits=("max_searches",),
     calls=lambda s: s["max_searches"] + 2,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("react", *ANSWER_FORMAT, *ANSWER),
 )
 
@@ -33,7 +34,7 @@ async def react(rag: Rag, question: Question, *, top_k: Positive = 5, max_search
     seen: dict[str, Passage] = {}
     for searches_left in range(max_searches, -1, -1):
         response = await rag.ask_until(
-            "Observation", "react", question=question.question, form=rag.answer_format, transcript=transcript
+            "\nObservation", "react", question=question.question, form=rag.answer_format, transcript=transcript
         )
         action = _ACTION.search(response)
         name, argument = (action[1] or action[3], action[2] or action[4] or "") if action else ("", "")

@@ -9,11 +9,17 @@ ABOUT = About(
     source="Chain-of-Note, section 3.1.2 and Appendix A.5, prompt 1",
     family="single search",
     calls=lambda _: 1,
-    prompts=("retrieve_read", *ANSWER_FORMAT),
+    # prompts/<set>/<language>/<name>.txt
+    prompts=("retrieve_read", *ANSWER_FORMAT, "unknown_clause"),
 )
 
 
-async def retrieve_read(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:
-    """Search once and answer briefly; unlike the vanilla prompt, this one does not bind the answer to the passages."""
+async def retrieve_read(rag: Rag, question: Question, *, top_k: Positive = 5, unknown: bool = False) -> str:
+    """Search once and answer briefly; unlike the vanilla prompt, this one does not bind the answer to the passages.
+
+    `unknown` offers this word as an answer.
+    """
     passages = await rag.search(question.question, top_k)
-    return await rag.ask("retrieve_read", context=passages, question=question.question, form=rag.answer_format)
+    return await rag.ask(
+        "retrieve_read", context=passages, question=rag.question_text(unknown=unknown), form=rag.answer_format
+    )

@@ -1,11 +1,11 @@
 """Self-RAG in its prompted form: grade, generate, check support and use, try again (DeepNote, baselines of Table 1)."""
 
 import asyncio
+from collections.abc import Sequence
 
 from rag_notes.methods.about import ANSWER, DIRECT, About
 from rag_notes.methods.rag import Rag
-from rag_notes.methods.self_rerank import relevant
-from rag_notes.types import Positive, Question
+from rag_notes.types import Passage, Positive, Question
 
 ABOUT = About(
     label="Self-RAG (prompted)",
@@ -13,8 +13,11 @@ ABOUT = About(
     code="https://github.com/AkariAsai/self-rag/tree/1fcdc420e48f50a7d7ab1ece5494221b93252e99",
     limits=("max_tries",),
     calls=lambda s: s["max_tries"] * (s["top_k"] + 4) - 1,
+    # prompts/<set>/<language>/<name>.txt
     prompts=("grade_passage", "self_rag_supported", "self_rag_useful", "rewrite_query", *ANSWER, *DIRECT),
 )
+
+GRADES = ("0", "1", "2", "3")
 
 
 async def self_rag(rag: Rag, question: Question, *, top_k: Positive = 5, max_tries: Positive = 3) -> str:
@@ -42,3 +45,12 @@ async def self_rag(rag: Rag, question: Question, *, top_k: Positive = 5, max_tri
             asked.append(query)
     rag.stop("max_tries")
     return await rag.answer() if answer is None else answer
+
+
+async def relevant(rag: Rag, q: str, passages: Sequence[Passage]) -> list[Passage]:
+    """The passages not graded 0, the best first, equals by rank; a grade that cannot be read counts as 0."""
+    grades = await asyncio.gather(
+        *(rag.choose("grade_passage", GRADES, "0", context=[passage], question=q) for passage in passages)
+    )
+    ranked = sorted(zip(grades, passages, strict=True), key=lambda graded: graded[0], reverse=True)
+    return [passage for grade, passage in ranked if grade != "0"]

@@ -1,24 +1,23 @@
-"""Self-Refine: answer, criticise the answer against the passages, answer again (Adaptive-Note, Table 1)."""
+"""Self-Refine: the passages are refined to what is useful, and that is read (Adaptive-Note, baselines of Table 1)."""
 
-from rag_notes.methods.about import ANSWER, ANSWER_FORMAT, About
+from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.rag import Rag
 from rag_notes.types import Positive, Question
 
 ABOUT = About(
     label="Self-Refine",
-    source="Adaptive-Note, baselines of Table 1",
+    source="Adaptive-Note, baselines of Table 1 and Results, with the prompts of ActiveRAG (Xu et al., 2024)",
+    code="https://github.com/thunlp/Adaptive-Note/blob/f8c065215cee66221bfb5fae043ca3b842285e9f/prompts/en/self_refine",
     family="single search",
-    calls=lambda s: 1 + 2 * s["rounds"],
-    prompts=("self_refine_critique", "self_refine_revise", *ANSWER_FORMAT, *ANSWER),
+    calls=lambda _: 2,
+    # prompts/<set>/<language>/<name>.txt
+    prompts=("self_refine", *ANSWER),
 )
 
 
-async def self_refine(rag: Rag, question: Question, *, top_k: Positive = 5, rounds: Positive = 1) -> str:
-    """Start from the vanilla answer and revise it `rounds` times by a critique of it."""
+async def self_refine(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:
+    """Search once, extract and sum up what is useful in the passages, and answer from that alone."""
     q = question.question
     passages = await rag.search(q, top_k)
-    answer = await rag.answer(passages)
-    for _ in range(rounds):
-        critique = await rag.ask("self_refine_critique", context=passages, question=q, answer=answer)
-        answer = await rag.reason("self_refine_revise", context=passages, question=q, answer=answer, critique=critique)
-    return answer
+    summary = await rag.ask("self_refine", context=passages, question=q)
+    return await rag.answer(summary or [])

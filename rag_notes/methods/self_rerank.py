@@ -1,33 +1,38 @@
-"""Self-Rerank: the LLM grades the passages and reads the relevant ones (Adaptive-Note, baselines of Table 1)."""
-
-import asyncio
-from collections.abc import Sequence
+"""Self-Rerank: the LLM labels the passages and reads the useful ones (Adaptive-Note, baselines of Table 1)."""
 
 from rag_notes.methods.about import ANSWER, About
+from rag_notes.methods.parse import Label, parse_labels
 from rag_notes.methods.rag import Rag
-from rag_notes.types import Passage, Positive, Question
-
-GRADES = ("0", "1", "2", "3")
+from rag_notes.types import Positive, Question
 
 ABOUT = About(
     label="Self-Rerank",
-    source="Adaptive-Note, baselines of Table 1",
+    source="Adaptive-Note, baselines of Table 1, with the prompts of ActiveRAG (Xu et al., 2024)",
+    code="https://github.com/thunlp/Adaptive-Note/blob/f8c065215cee66221bfb5fae043ca3b842285e9f/prompts/en/self_rerank",
     family="single search",
-    calls=lambda s: s["top_k"] + 1,
-    prompts=("grade_passage", *ANSWER),
+    calls=lambda _: 2,
+    # prompts/<set>/<language>/<name>.txt
+    prompts=("self_rerank", *ANSWER),
 )
+
+UNREAD = Label(useful=True, relevant=False)  # what cannot be read is kept, behind the others
 
 
 async def self_rerank(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:
-    """Search once, grade each passage from 0 to 3, and answer from the relevant ones, the best first."""
-    passages = await rag.search(question.question, top_k)
-    return await rag.answer(await relevant(rag, question.question, passages))
+    """Search once, label all passages in one call, and answer from the useful ones, those also relevant first.
 
-
-async def relevant(rag: Rag, q: str, passages: Sequence[Passage]) -> list[Passage]:
-    """The passages not graded 0, the best first, equals by rank; a grade that cannot be read counts as 0."""
-    grades = await asyncio.gather(
-        *(rag.choose("grade_passage", GRADES, "0", context=[passage], question=q) for passage in passages)
-    )
-    ranked = sorted(zip(grades, passages, strict=True), key=lambda graded: graded[0], reverse=True)
-    return [passage for grade, passage in ranked if grade != "0"]
+    A passage whose two tags cannot be read counts as useful and irrelevant; a response that lacks those of any passage
+    is recorded as unreadable.
+    """
+    q = question.question
+    passages = await rag.search(q, top_k)
+    if not passages:
+        return await rag.answer([])
+    labels = parse_labels(await rag.ask("self_rerank", context=passages, question=q))
+    numbers = range(1, len(passages) + 1)
+    if not labels.keys() >= set(numbers):
+        rag.parse_failure("self_rerank")
+    useful = [number for number in numbers if labels.get(number, UNREAD).useful]
+    useful.sort(key=lambda number: not labels.get(number, UNREAD).relevant)
+    rag.decide("useful passages", ", ".join(str(number) for number in useful) or "(none)")
+    return await rag.answer([passages[number - 1] for number in useful])

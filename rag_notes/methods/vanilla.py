@@ -9,11 +9,12 @@ ABOUT = About(
     source="DeepNote, section 4.2",
     family="baseline",
     calls=lambda _: 1,
-    prompts=ANSWER,
+    # prompts/<set>/<language>/<name>.txt
+    prompts=(*ANSWER, "unknown_clause"),
 )
 
 
-async def vanilla(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:
-    """Search the question once and answer from the `top_k` passages."""
+async def vanilla(rag: Rag, question: Question, *, top_k: Positive = 5, unknown: bool = False) -> str:
+    """Search the question once and answer from the `top_k` passages; `unknown` offers this word as an answer."""
     passages = await rag.search(question.question, top_k)
-    return await rag.answer(passages)
+    return await rag.answer(passages, unknown=unknown)

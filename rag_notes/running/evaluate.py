@@ -218,9 +218,9 @@ def _account(info: RunInfo, samples: Sequence[Sample], llm: LLM) -> RunInfo:
 
 
 def _prompts_of(sample: Sample) -> set[str]:
-    """The prompts that a sample was made with; that of the answer's form stands inside others."""
+    """The prompts that a sample was made with, and those that may stand inside them."""
     language = sample.question.language
-    stages = {ask.stage for ask in answered(sample.trace)} | {f"form_{sample.question.task}"}
+    stages = {ask.stage for ask in answered(sample.trace)} | {f"form_{sample.question.task}", "unknown_clause"}
     return {f"{language}/{stage}" for stage in stages}
 
 

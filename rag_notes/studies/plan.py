@@ -124,7 +124,7 @@ def _expected(played: Sequence[Replayed], like: Sequence[Replayed], bound: float
     for field in ("prompt_tokens", "completion_tokens"):
         tokens[field] = to_make * _mean([getattr(call, field) for call in flat]) if to_make else 0.0
     if to_make:  # only responses of this very model's store say how fast it is
-        times = [stored.seconds for call in flat if (stored := llm.of(call.stage).store.get(call.key))]
+        times = [known.seconds for call in flat if (known := llm.of(call.stage).store.get(call.key))]
         seconds = to_make * _mean(times) / llm.concurrency if whole else math.nan
     return {
         "complete": whole,
