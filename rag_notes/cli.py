@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from rag_notes.config import (
     CONF,
@@ -29,6 +29,9 @@ from rag_notes.records import RecordError, Run, load_run, load_runs, write_atomi
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.templates import TemplateError
 from rag_notes.types import Language
+
+if TYPE_CHECKING:
+    from rag_notes.datasets.prepare import Prepared
 
 OPTIONS = """\
 options are Hydra overrides, name=value, for example
@@ -91,8 +94,8 @@ def _parser() -> argparse.ArgumentParser:
         (
             "index",
             _index,
-            "index a data set's corpus, or a prepared one (corpus=hotpotqa), where the retriever does not do so by "
-            "itself: retriever=elasticsearch",
+            "index a data set's corpus, or that of official files (corpus=hotpotqa), which is prepared if need be; "
+            "in a server with retriever=elasticsearch",
         ),
         ("quest-eval", _quest_eval, "put the answers of a run, made if need be, to RAGQuestEval (CRUD)"),
         ("config", _config, "show the settings that these options give"),
@@ -211,12 +214,15 @@ def _download(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    made = load_corpus(args.options)()
+    _say_prepared(load_corpus(args.options)())
+    return 0
+
+
+def _say_prepared(made: "Prepared") -> None:
     print(f"{made.path}: {made.passages:,} passages, sha256 {made.sha256}")
     print(f"left out: {made.repeated:,} repeated, {made.empty:,} without text")
     if made.expected not in (None, made.passages):
         print(f"the papers' corpus has {made.expected:,} passages, this one {made.passages - made.expected:+,}")
-    return 0
 
 
 def _calls(args: argparse.Namespace) -> int:
@@ -233,6 +239,8 @@ def _index(args: argparse.Namespace) -> int:
     if prepared and any(re.match(r"dataset[.=]", option) for option in args.options):
         raise ConfigError("name a prepared corpus or data sets to index, not both: corpus=... or dataset=...")
     config = load_config([option for option in args.options if option not in prepared])
+    if prepared and not Path(prepared_corpus(prepared).path).is_file():
+        _say_prepared(load_corpus(prepared)())
     for corpus in [prepared_corpus(prepared)] if prepared else build_corpora(config):
         print(build_indexed_retriever(config, corpus).build_index())
     return 0

@@ -321,7 +321,7 @@ def describe(
         "endpoint": llm.base_url or "recorded",
         "versions": {
             "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in ("rag-notes", "openai", "bm25s", "numpy", "scipy")},
+            **{name: importlib.metadata.version(name) for name in ("rag-notes", "openai", "tantivy", "numpy", "scipy")},
         },
         "git": _git(),
     }

@@ -15,7 +15,7 @@ import pytest
 from rag_notes.retrieval.base import Retriever, corpus_checksum
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.retrieval.tokenize import Tokenizer
-from rag_notes.retrieval.vocabulary import Vocabulary, write_vocabulary
+
 from rag_notes.types import Hit, Passage
 
 ROOT = Path(__file__).parents[1]

@@ -1,6 +1,5 @@
 """BM25 in an Elasticsearch server or cluster, over a corpus that `rag-notes index` has put there."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -149,7 +148,7 @@ def elasticsearch(
         timeout=timeout,
         max_retries=max_retries,
     )
-    analyzer = _ANALYZERS[detect_language(list(itertools.islice(corpus, 200)))] if analyzer == "auto" else analyzer
+    analyzer = _ANALYZERS[detect_language(corpus)] if analyzer == "auto" else analyzer
     return ElasticsearchBM25(
         server,
         corpus,
