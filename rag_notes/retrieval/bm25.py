@@ -11,6 +11,7 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -118,13 +119,14 @@ class BM25:
 
     def _candidates(self, query: tantivy.Query, top_k: int) -> list[tantivy.DocAddress]:
         """The best by tantivy's score, with all that differ from the last place by no more than rounding does."""
-        wanted = 2 * top_k
+        most = self._corpus.passages + 1
+        wanted = min(2 * top_k, most)
         while True:
             found = self._searcher.search(query, wanted, count=False).hits
             lowest = found[min(top_k, len(found)) - 1][0] * _SLACK
             if len(found) < wanted or found[-1][0] < lowest:
                 return [address for score, address in found if score >= lowest]
-            wanted *= 4
+            wanted = min(4 * wanted, most)
 
     def _idf(self, found: int) -> float:
         return math.log(1 + (self._corpus.passages - found + 0.5) / (found + 0.5))
@@ -192,10 +194,11 @@ def _open(folder: Path) -> tuple[tantivy.Index, Corpus] | None:
         return None
     try:
         meta = json.loads((folder / _META).read_text(encoding="utf-8"))
-        if (actual := _checksums(folder)) != meta["files"]:
-            raise ValueError(f"files {actual}, written were {meta['files']}")  # noqa: TRY301
-        return _searchable(tantivy.Index.open(str(folder / _INDEX))), Corpus(**meta["corpus"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        corpus, files = Corpus(**meta["corpus"]), _checksums(folder)
+        if wrong := sorted(name for name, _ in files.items() ^ meta["files"].items()):
+            raise ValueError(f"not as it was written: {wrong[0]}")  # noqa: TRY301
+        return _searchable(tantivy.Index.open(str(folder / _INDEX))), corpus
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         _discard(folder, f"is damaged and is built again: {error!r}")
         return None
 
@@ -204,18 +207,18 @@ def _build(
     folder: Path, corpus: Sequence[Passage], tokenizer: Tokenizer, memory_mb: int
 ) -> tuple[tantivy.Index, int, Corpus]:
     """Index what is missing; returns the index, how many passages were there, and what it is of now."""
-    identity, where = _identity(corpus), str(folder / _INDEX)
+    identity, path = _identity(corpus), folder / _INDEX
     try:
-        Path(where).mkdir(exist_ok=True)
-        index = tantivy.Index(_SCHEMA, where)
+        path.mkdir(exist_ok=True)
+        index = _searchable(tantivy.Index(_SCHEMA, str(path)))
     except ValueError as error:
-        _discard(folder, f"is damaged before it was finished, and is begun again: {error}")
-        Path(where).mkdir()
-        index = tantivy.Index(_SCHEMA, where)
+        _discard(folder, f"is damaged, unfinished as it is, and is begun again: {error}")
+        path.mkdir()
+        index = _searchable(tantivy.Index(_SCHEMA, str(path)))
     there = index.searcher().num_docs
     seen = _fill(index, corpus, tokenizer, memory_mb, there=there)
     if _identity(corpus) != identity:
-        shutil.rmtree(where)
+        shutil.rmtree(path)
         raise ValueError("the corpus changed while it was indexed; index it again")
     meta = {"corpus": seen._asdict(), "files": _checksums(folder)}
     with replacing(folder / _META) as file:  # last: without it nothing looks whole
@@ -230,19 +233,17 @@ def _fill(
     counted, total = Counted(corpus), check_ids(corpus)
     places = corpus.offsets() if isinstance(corpus, CorpusFile) else itertools.count()
     located = itertools.islice(zip(places, counted, strict=False), there, None)
-    writer = index.writer(memory_mb * 10**6, _THREADS)
     bar = tqdm(located, total=total, initial=there, unit=" passages", delay=1, file=sys.stderr)
-    for number, (place, passage) in enumerate(bar, there + 1):
-        terms = tokenizer(_text(passage))
-        document = tantivy.Document()
-        document.add_text(_TERMS, " ".join(terms))
-        document.add_unsigned(_LENGTH, len(terms))
-        document.add_unsigned(_PLACE, place)
-        writer.add_document(document)
-        if number % _COMMIT == 0:
-            writer.commit()
-    writer.commit()
-    writer.wait_merging_threads()
+    with index.writer(memory_mb * 10**6, _THREADS) as writer:  # which commits and waits for merges at the end
+        for number, (place, passage) in enumerate(bar, there + 1):
+            terms = tokenizer(_text(passage))
+            document = tantivy.Document()
+            document.add_text(_TERMS, " ".join(terms))
+            document.add_unsigned(_LENGTH, len(terms))
+            document.add_unsigned(_PLACE, place)
+            writer.add_document(document)
+            if number % _COMMIT == 0:
+                writer.commit()
     _searchable(index)
     return counted.seen()
 
@@ -277,4 +278,8 @@ def _file_checksum(path: Path) -> str:
 def _discard(folder: Path, why: str) -> None:
     warnings.warn(f"the index in {folder} {why}", RuntimeWarning, stacklevel=4)
     (folder / _META).unlink(missing_ok=True)
-    shutil.rmtree(folder / _INDEX, ignore_errors=True)
+    aside = folder / "discarded"
+    shutil.rmtree(aside, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        (folder / _INDEX).rename(aside)  # so that a kill leaves none that is half removed
+    shutil.rmtree(aside, ignore_errors=True)
