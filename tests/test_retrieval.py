@@ -569,5 +569,5 @@ def test_one_command_indexes_an_official_file_and_a_data_set_that_names_the_pass
 def test_the_constants_of_the_formula_are_no_settings(option: str) -> None:
     with pytest.raises(ConfigError, match=option.partition("=")[0]):
         load_config([option])
-    with pytest.raises(ConfigError, match="retriever.memory_mb"):
+    with pytest.raises(ConfigError, match=r"retriever\.memory_mb"):
         load_config(["retriever.memory_mb=3"])

@@ -113,8 +113,8 @@ class BM25:
         ]
         weights = {term: counts[term] * self._idf(found) for term, found in known.items()}
         candidates = self._candidates(tantivy.Query.boolean_query(terms), top_k)
-        passages = map(self._passage_at, self._searcher.fast_field_values(_PLACE, candidates))
-        hits = (Hit(passage, self._score(weights, passage)) for passage in passages)
+        places: list[Any] = self._searcher.fast_field_values(_PLACE, candidates)
+        hits = (Hit(passage, self._score(weights, passage)) for passage in map(self._passage_at, places))
         return heapq.nsmallest(top_k, hits, key=lambda hit: (-hit.score, hit.passage.id))
 
     def _candidates(self, query: tantivy.Query, top_k: int) -> list[tantivy.DocAddress]:
@@ -134,7 +134,7 @@ class BM25:
     def _score(self, weights: dict[str, float], passage: Passage) -> float:
         counts = Counter(self.tokenizer(_text(passage)))
         norm = _K1 * (1 - _B + _B * _kept(counts.total()) / self._mean_length)
-        return sum(weight * counts[term] / (counts[term] + norm) for term, weight in weights.items())
+        return float(sum(weight * counts[term] / (counts[term] + norm) for term, weight in weights.items()))
 
 
 def bm25(

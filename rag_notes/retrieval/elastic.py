@@ -60,7 +60,7 @@ class BM25Settings:
 class ElasticsearchBM25(ElasticsearchRetriever):
     """BM25 by Lucene's formula over an index that carries the checksum of `corpus` and its own settings.
 
-    The score is that of `rag_notes.retrieval.bm25.BM25`, but for the analyzer and for lengths kept in one byte. With
+    The score is k1 + 1 times that of `rag_notes.retrieval.bm25.BM25`, which Lucene itself no longer multiplies by. With
     several shards the statistics are those of the whole index. With a `title_weight` the score is `title_weight` times
     that of the title plus that of the text. Make one with `elasticsearch`.
     """
