@@ -115,7 +115,10 @@ def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
     download.add_argument("--table", default=CONF / "downloads.yaml", type=Path, metavar="FILE", help="of addresses")
     text = "make a corpus's passages from its official files, for example corpus=hotpotqa corpus.out=FILE"
     add("prepare", commands.prepare, text, options="+")
-    text = "index a data set's corpus, or a prepared one (corpus=hotpotqa), before the first search"
+    text = (
+        "index a data set's corpus, or that of official files (corpus=hotpotqa), which is prepared if need be; "
+        "in a server with retriever=elasticsearch"
+    )
     add("index", commands.index, text, options="*")
     text = "compare retrievers by the evidence they find for each question, as a table in Markdown"
     retrieval = add("retrieval", commands.retrieval, text, options="*")

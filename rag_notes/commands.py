@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rag_notes.config import (
     PROJECT,
@@ -31,6 +32,9 @@ from rag_notes.config import (
 from rag_notes.files import write_atomically
 from rag_notes.llm.store import ResponseStore
 from rag_notes.running.records import Run, load_run, load_runs
+
+if TYPE_CHECKING:
+    from rag_notes.datasets.prepare import Prepared
 
 
 def config(args: argparse.Namespace) -> int:
@@ -138,12 +142,15 @@ def download(args: argparse.Namespace) -> int:
 
 def prepare(args: argparse.Namespace) -> int:
     """Make a corpus's passages."""
-    made = load_corpus(args.options)()
+    _say_prepared(load_corpus(args.options)())
+    return 0
+
+
+def _say_prepared(made: "Prepared") -> None:
     print(f"{made.path}: {made.passages:,} passages, sha256 {made.sha256}")
     print(f"left out: {made.repeated:,} repeated, {made.empty:,} without text")
     if made.expected not in (None, made.passages):
         print(f"the papers' corpus has {made.expected:,} passages, this one {made.passages - made.expected:+,}")
-    return 0
 
 
 def index(args: argparse.Namespace) -> int:
@@ -152,6 +159,8 @@ def index(args: argparse.Namespace) -> int:
     if prepared and any(re.match(r"dataset[.=]", option) for option in args.options):
         raise ConfigError("name a prepared corpus or data sets to index, not both: corpus=... or dataset=...")
     chosen = load_config([option for option in args.options if option not in prepared])
+    if prepared and not Path(prepared_corpus(prepared).path).is_file():
+        _say_prepared(load_corpus(prepared)())
     for corpus in [prepared_corpus(prepared)] if prepared else build_corpora(chosen):
         print(build_indexed_retriever(chosen, corpus).build_index())
     return 0

@@ -26,6 +26,7 @@ from rag_notes.types import Dataset, NonNegative, Passage, Positive
 PROJECT = Path(__file__).resolve().parents[1]
 CONF = PROJECT / "conf"
 INDEXED = (  # the retrievers that `rag-notes index` is for
+    "rag_notes.retrieval.bm25.bm25",
     "rag_notes.retrieval.elastic.elasticsearch",
     "rag_notes.retrieval.elastic_knn.elasticsearch_knn",
 )
@@ -170,8 +171,8 @@ def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> Indexe
     """
     if config.retriever["_target_"] not in INDEXED:
         raise ConfigError(
-            "this retriever indexes a corpus by itself on first use, or is made of others that do or that have a "
-            "command each: rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
+            "this retriever indexes a corpus by itself on first use, or is made of others that have a command each: "
+            "rag-notes index retriever=bm25, retriever=elasticsearch or retriever=elasticsearch_knn"
         )
     with _in_project():
         retriever: IndexedRetriever = _target(config.retriever)(corpus, **_arguments(config.retriever))
@@ -230,16 +231,11 @@ def load_corpus(overrides: Sequence[str]) -> Callable[[], Any]:
 
 
 def prepared_corpus(overrides: Sequence[str]) -> CorpusFile:
-    """The passages that the preparation named by overrides such as `corpus=musique` has written.
+    """The passages that the preparation named by overrides such as `corpus=musique` writes, or has written.
 
-    Raises ConfigError as `load_config` does, and where it has not written them yet.
+    Raises ConfigError as `load_config` does.
     """
-    path = PROJECT / _compose_corpus(overrides)["out"]
-    if not path.is_file():
-        raise ConfigError(
-            f"{path}: no such file; make it with `rag-notes prepare`, or set corpus.out=PATH to where it is"
-        )
-    return CorpusFile(str(path), "corpus.out")
+    return CorpusFile(str(PROJECT / _compose_corpus(overrides)["out"]), "corpus.out")
 
 
 def _compose_corpus(overrides: Sequence[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rag_notes.config import choices
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.complexity import read_labels
-from rag_notes.running.records import load_run, write_samples
+from rag_notes.running.records import Progress, load_run, write_samples
 from rag_notes.running.silver_labels import STRATEGIES
 from tests.pages import check_links
 from tests.test_site import toy_run

@@ -175,12 +175,13 @@ def test_parts_are_built_with_their_settings_and_paths_mean_the_repository(
     monkeypatch.chdir(tmp_path)
     options = ["dataset=mini", "retriever=hybrid", "retriever@retriever.second=bm25", "retriever.depth=7"]
     config = load_config(
-        [*options, "retriever.first.cache=null", "retriever.second.cache=null", "retriever.second.b=1"]
+        [*options, "retriever.first.cache=null", "retriever.second.cache=null", "retriever.second.stemming=false"]
     )
     (dataset,) = build_datasets(config)
     retriever = build_retriever(config, dataset.corpus)
     described = retriever.describe()
-    assert (described["depth"], described["first"]["b"], described["second"]["b"]) == (7, 0.75, 1)
+    stemming = [described[part]["tokenizer"]["stemming"] for part in ("first", "second")]
+    assert (described["depth"], stemming) == (7, [True, False])
     assert len(retriever.search(["Carmen"], 2)[0]) == 2
     options = ["retriever=dense", "retriever.encoder.model=data/mini"]  # a folder of the repository, but of no model
     pytest.importorskip("onnxruntime", reason="the ONNX encoder needs the extra `dense`")
@@ -206,13 +207,13 @@ def test_options_reach_what_they_name() -> None:
             "method=[vanilla,deepnote]",
             "method.deepnote.max_step=2",
             "method.deepnote.queries=separate",
-            "retriever.b=1",
+            "retriever.memory_mb=20",
             "confidence=0.9",
         ]
     )
     cuts = {name: (settings["offset"], settings["limit"]) for name, settings in config.dataset.items()}
     assert cuts == {"mini": (2, 5), "musique": (2, 7)}
-    assert (config.limit, config.offset, config.confidence, config.retriever["b"]) == (5, 2, 0.9, 1)
+    assert (config.limit, config.offset, config.confidence, config.retriever["memory_mb"]) == (5, 2, 0.9, 20)
     methods = build_methods(config)
     assert list(methods) == ["vanilla", "deepnote"]
     settings = inspect.signature(methods["deepnote"]).parameters

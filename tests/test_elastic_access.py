@@ -153,7 +153,7 @@ def test_nobody_there_is_said_at_once_and_one_dead_host_of_two_does_no_harm() ->
 
 
 def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["index", "dataset=mini", "retriever=bm25"]) == 2
+    assert main(["index", "dataset=mini", "retriever=dense"]) == 2
     assert "indexes a corpus by itself on first use" in capsys.readouterr().err
     gone = f"http://127.0.0.1:{free_port()}"
     assert main(["index", "dataset=mini", "retriever=elasticsearch", f"retriever.hosts=[{gone}]"]) == 2

@@ -112,12 +112,11 @@ def test_a_prepared_corpus_is_indexed_and_searched_by_the_data_set_that_names_it
     where = [f"retriever.hosts=[{keyless.url}]", f"retriever.ca_file={keyless.ca_file}"]
     server = ["retriever=elasticsearch", *where]
     corpus = ["corpus=wikipedia_2018", f"corpus.out={out}"]
-    assert main(["index", *corpus, *server]) == 2
-    assert f"{out}: no such file; make it with `rag-notes prepare`" in capsys.readouterr().err
+    assert main(["index", *corpus, *server, f"corpus.path={raw}.gz"]) == 2
+    assert f"{raw}.gz: no such file" in capsys.readouterr().err
     assert main(["index", *corpus, *server, "dataset=mini"]) == 2
     assert "corpus=... or dataset=..." in capsys.readouterr().err
-    assert main(["prepare", *corpus, f"corpus.path={raw}"]) == 0
-    assert main(["index", *corpus, *server, "retriever.replicas=0"]) == 0
+    assert main(["index", *corpus, *server, f"corpus.path={raw}", "retriever.replicas=0"]) == 0
     data = ["dataset=plain", f"dataset.plain.path={questions}", f"dataset.plain.corpus={out}"]
     capsys.readouterr()
     assert main(["retrieval", *data, "--top-k", "1", "--retriever", " ".join(["elasticsearch", *where])]) == 0

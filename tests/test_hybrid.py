@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
@@ -107,7 +108,8 @@ def test_two_real_retrievers_of_one_corpus() -> None:
         Passage("p2", "Oak", "Oaks drop acorns."),
         Passage("p3", "", "x"),
     ]
-    retriever = hybrid(corpus, first=lambda c: bm25(c, cache=None), second=lambda c: bm25(c, k1=0.5, cache=None))
+    first, second = partial(bm25, cache=None), partial(bm25, stemming=False, cache=None)
+    retriever = hybrid(corpus, first=first, second=second)
     (hits,) = retriever.search(["the oak and its acorns"], 3)
     assert [(hit.passage.id, hit.score) for hit in hits] == [("p2", 2 / 61)]
-    assert retriever.describe()["second"]["k1"] == 0.5
+    assert retriever.describe()["second"]["tokenizer"]["stemming"] is False

@@ -65,15 +65,16 @@ def test_what_has_no_gold_has_no_share() -> None:
 def test_the_command_compares_retrievers_with_their_settings(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    hybrid = f"hybrid retriever@retriever.second=bm25 retriever.second.b=0 retriever.second.cache={tmp_path}"
+    hybrid = f"hybrid retriever@retriever.second=bm25 retriever.second.stemming=false retriever.second.cache={tmp_path}"
     options = ["retrieval", "dataset=mini_zh", "--retriever", "bm25", "--retriever", hybrid, "--top-k", "2"]
     assert main(options) == 0
     rows = capsys.readouterr().out.splitlines()
     assert [row.split(" | ")[1] for row in rows[2:]] == ["bm25", "hybrid"]
     assert rows[0].startswith("| data set | retriever | all-gold@2 |")
-    assert main(["retrieval", "dataset=mini_zh", "--retriever", "bm25", "--retriever", "bm25 retriever.b=0"]) == 0
+    other = "bm25 retriever.stop_words=false"
+    assert main(["retrieval", "dataset=mini_zh", "--retriever", "bm25", "--retriever", other]) == 0
     rows = capsys.readouterr().out.splitlines()
-    assert [row.split(" | ")[1] for row in rows[2:]] == ["bm25", "bm25 retriever.b=0"]
+    assert [row.split(" | ")[1] for row in rows[2:]] == ["bm25", other]
 
 
 def test_a_missing_package_ends_the_command_with_the_line_that_installs_it(

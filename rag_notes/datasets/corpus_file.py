@@ -2,20 +2,22 @@
 
 import csv
 import json
+import tempfile
 import threading
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, ClassVar, overload
+from typing import IO, BinaryIO, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_notes.datasets._read import DataError, Record, not_utf8, read_jsonl, read_lines, record_of
+from rag_notes.datasets._read import DataError, Record, read_jsonl, read_lines
 from rag_notes.types import Passage
 
 _DPR_COLUMNS = ["id", "text", "title"]
+_BLOCK = 1 << 20  # ids checked together
 
 
 class CorpusFile(Sequence[Passage]):
@@ -48,19 +50,34 @@ class CorpusFile(Sequence[Passage]):
 
     def checked(self) -> "CorpusFile":
         """Read the whole file once for what is malformed and for ids that occur twice, and return it."""
-        hashes = np.frombuffer(array("q", (hash(passage.id) for passage in self)), dtype=np.int64)
-        ordered = np.sort(hashes)
-        repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
-        seen: set[str] = set()
-        for place, passage in self.placed() if repeated else ():
-            if passage.id in seen:
-                raise DataError(f"{place}: the passage id {passage.id!r} is already used")
-            if hash(passage.id) in repeated:  # other ids may have the same hash
-                seen.add(passage.id)
+        check_ids(self)
         return self
 
+    def offsets(self) -> Iterator[int]:
+        """Yield where the line of each passage begins, in bytes."""
+        position, header = 0, self._tsv
+        with Path(self.path).open("rb") as file:
+            for line in file:
+                if line.decode("utf-8-sig", "replace").strip():
+                    if not header:
+                        yield position
+                    header = False
+                position += len(line)
+
+    def at(self, offset: int) -> Passage:
+        """Return the passage whose line begins at `offset`."""
+        with self._lock:  # not memory-mapped: pages around each passage would add up
+            self._file.seek(offset)
+            line = self._file.readline()
+        place = f"{self.path}, byte {offset}"
+        try:
+            text = line.decode("utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise not_utf8(place, error) from None
+        return _dpr_passage(text, place) if self._tsv else jsonl_passage(record_of(text, place))
+
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return len(self._offsets)
 
     @overload
     def __getitem__(self, index: int) -> Passage: ...
@@ -70,29 +87,11 @@ class CorpusFile(Sequence[Passage]):
         if isinstance(index, slice):
             return tuple(self[number] for number in range(*index.indices(len(self))))
         number = range(len(self))[index]
-        start, end = self._starts[number : number + 2].tolist()
-        with self._lock:  # not memory-mapped: pages around each passage would add up
-            self._file.seek(start)
-            lines = self._file.read(end - start)
-        place = f"{self.path}, passage {number + 1}"
-        try:
-            line = lines.split(b"\n", 1)[0].decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise not_utf8(place, error) from None
-        return _dpr_passage(line.rstrip("\r"), place) if self._tsv else jsonl_passage(record_of(line, place))
+        return self.at(int(self._offsets[number]))
 
     @cached_property
-    def _starts(self) -> NDArray[np.int64]:
-        """Where the line of each passage begins, in bytes, and behind them where the file ends."""
-        starts, position = array("q"), 0
-        with Path(self.path).open("rb") as file:
-            for line in file:
-                if line.decode("utf-8-sig", "replace").strip():
-                    starts.append(position)
-                position += len(line)
-        starts.append(position)
-        found = np.frombuffer(starts, dtype=np.int64)
-        return found[1:] if self._tsv and len(found) > 1 else found  # without the header
+    def _offsets(self) -> NDArray[np.int64]:
+        return np.frombuffer(array("q", self.offsets()), dtype=np.int64)
 
     @cached_property
     def _file(self) -> BinaryIO:
@@ -103,6 +102,42 @@ def passage_line(passage: Passage) -> str:
     """Write a passage as one line of canonical JSON (keys id, title, text; compact; ends in a newline)."""
     record = {"id": passage.id, "title": passage.title, "text": passage.text}
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def check_ids(corpus: Iterable[Passage]) -> int:
+    """Return the number of passages, which are iterated once; at most 32 MB in memory, and 8 bytes a passage on disk.
+
+    Raises `ValueError`, after iterating again, on an id that occurs twice.
+    """
+    with tempfile.TemporaryFile() as file:
+        block, count = array("q"), 0
+        for count, passage in enumerate(corpus, 1):
+            block.append(hash(passage.id))
+            if count % _BLOCK == 0:
+                file.write(block)
+                block = array("q")
+        file.write(block)
+        parts = -(-count // _BLOCK)
+        repeated = set().union(*(_repeated(file, part, parts) for part in range(parts)))
+    placed = corpus.placed() if isinstance(corpus, CorpusFile) else (("the corpus", passage) for passage in corpus)
+    seen: set[str] = set()
+    for place, passage in placed if repeated else ():
+        if passage.id in seen:
+            raise DataError(f"{place}: the passage id {passage.id!r} is already used")
+        if hash(passage.id) in repeated:  # other ids may have the same hash
+            seen.add(passage.id)
+    return count
+
+
+def _repeated(file: IO[bytes], part: int, parts: int) -> set[int]:
+    """The numbers that a file has twice, of those that leave the rest `part`."""
+    file.seek(0)
+    found = []
+    while block := file.read(8 * _BLOCK):
+        numbers = np.frombuffer(block, dtype=np.int64)
+        found.append(numbers[numbers % parts == part])
+    ordered = np.sort(np.concatenate(found))
+    return set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
 
 
 def jsonl_passage(record: Record) -> Passage:

@@ -1,9 +1,9 @@
 """What every retriever offers, and the checksum by which an index knows its corpus."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -47,12 +47,43 @@ class IndexedRetriever(Retriever, Protocol):
         ...
 
 
+class Corpus(NamedTuple):
+    """How many passages, and the SHA-256 of them as `corpus_checksum` has it."""
+
+    passages: int
+    sha256: str
+
+
+def measure(corpus: Iterable[Passage]) -> Corpus:
+    """Read a corpus once for its size and checksum."""
+    counted = Counted(corpus)
+    for _ in counted:
+        pass
+    return counted.seen()
+
+
+class Counted:
+    """Iterates over passages and knows how many went by, with their checksum."""
+
+    def __init__(self, corpus: Iterable[Passage]) -> None:
+        self._corpus = corpus
+        self._digest = hashlib.sha256()
+        self._count = 0
+
+    def __iter__(self) -> Iterator[Passage]:
+        for passage in self._corpus:
+            self._digest.update(passage_line(passage).encode())
+            self._count += 1
+            yield passage
+
+    def seen(self) -> Corpus:
+        """Of the passages so far."""
+        return Corpus(self._count, self._digest.hexdigest())
+
+
 def corpus_checksum(passages: Iterable[Passage]) -> str:
     """Return the SHA-256 (hexadecimal) of the passages in their order, each as its `passage_line` in UTF-8."""
-    digest = hashlib.sha256()
-    for passage in passages:
-        digest.update(passage_line(passage).encode())
-    return digest.hexdigest()
+    return measure(passages).sha256
 
 
 def id_ranks(passages: Iterable[Passage]) -> npt.NDArray[np.int64]:

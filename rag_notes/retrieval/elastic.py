@@ -1,6 +1,5 @@
 """BM25 in an Elasticsearch server or cluster, over a corpus that `rag-notes index` has put there."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -61,7 +60,7 @@ class BM25Settings:
 class ElasticsearchBM25(ElasticsearchRetriever):
     """BM25 by Lucene's formula over an index that carries the checksum of `corpus` and its own settings.
 
-    The score is that of `rag_notes.retrieval.bm25.BM25`, but for the analyzer and for lengths kept in one byte. With
+    The score is k1 + 1 times that of `rag_notes.retrieval.bm25.BM25`, which Lucene itself no longer multiplies by. With
     several shards the statistics are those of the whole index. With a `title_weight` the score is `title_weight` times
     that of the title plus that of the text. Make one with `elasticsearch`.
     """
@@ -149,7 +148,7 @@ def elasticsearch(
         timeout=timeout,
         max_retries=max_retries,
     )
-    analyzer = _ANALYZERS[detect_language(list(itertools.islice(corpus, 200)))] if analyzer == "auto" else analyzer
+    analyzer = _ANALYZERS[detect_language(corpus)] if analyzer == "auto" else analyzer
     return ElasticsearchBM25(
         server,
         corpus,

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from elasticsearch import Elasticsearch
 from tqdm import tqdm
 
-from rag_notes.datasets.corpus_file import passage_line
 from rag_notes.llm.store import canonical_json
-from rag_notes.retrieval.base import RetrieverError
+from rag_notes.retrieval.base import Corpus, Counted, RetrieverError, measure
 from rag_notes.retrieval.elastic_server import RefusedError, Server, is_momentary, reason_of
 from rag_notes.types import Passage
 
@@ -53,45 +52,11 @@ class Content(Kind, Protocol):
         ...
 
 
-class Corpus(NamedTuple):
-    """How many passages, and the SHA-256 of them as `rag_notes.retrieval.base.corpus_checksum` has it."""
-
-    passages: int
-    sha256: str
-
-
 class Found(NamedTuple):
     """An index as the server has it: its name, and what it carries of its kind, corpus and settings."""
 
     name: str
     meta: dict[str, Any]
-
-
-def measure(corpus: Iterable[Passage]) -> Corpus:
-    """Read a corpus once for its size and checksum."""
-    counted = Counted(corpus)
-    for _ in counted:
-        pass
-    return counted.seen()
-
-
-class Counted:
-    """Iterates over passages and knows how many went by, with their checksum."""
-
-    def __init__(self, corpus: Iterable[Passage]) -> None:
-        self._corpus = corpus
-        self._digest = hashlib.sha256()
-        self._count = 0
-
-    def __iter__(self) -> Iterator[Passage]:
-        for passage in self._corpus:
-            self._digest.update(passage_line(passage).encode())
-            self._count += 1
-            yield passage
-
-    def seen(self) -> Corpus:
-        """Of the passages so far."""
-        return Corpus(self._count, self._digest.hexdigest())
 
 
 def carried(corpus: Corpus, kind: Kind) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from rag_notes.types import Dataset
 Method = Callable[..., Awaitable[str]]
 
 RECORDED = "recorded"  # the endpoint of a run that was made from stored responses alone
-_VERSIONS = ("rag-notes", "openai", "bm25s", "numpy", "scipy")
+_VERSIONS = ("rag-notes", "openai", "tantivy", "numpy", "scipy")
 
 
 def describe(

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from bm25s.stopwords import STOPWORDS_EN
 from numpy.typing import NDArray
 
 from rag_notes.datasets.corpus_file import passage_line
+from rag_notes.retrieval.tokenize import STOP_WORDS_EN
 from rag_notes.types import Passage
 
 _WORDS = 5_000_000  # in the language; a corpus of a million passages has some 770,000 of them
@@ -58,7 +58,7 @@ def questions(corpus: Path, count: int, *, seed: int = 1) -> list[str]:
 
 
 def _texts(passages: int, draw: np.random.Generator) -> Iterator[list[str]]:
-    language = _Language(enumerate(STOPWORDS_EN))
+    language = _Language(enumerate(STOP_WORDS_EN))
     cumulated = np.cumsum(_frequencies())
     for start in range(0, passages, _BLOCK):
         lengths = np.exp(draw.normal(_LENGTH, _SPREAD, min(_BLOCK, passages - start)))

@@ -31,21 +31,24 @@ Measured = dict[str, float]
 
 
 def bm25_index(folder: Path, corpus: CorpusFile) -> Measured:
-    """Index in memory, and save."""
-    from rag_notes.retrieval.bm25 import BM25
+    """Index into a folder."""
+    from rag_notes.retrieval.bm25 import bm25
 
     with measured() as result:
-        BM25.build(corpus).save(folder / "bm25")
+        bm25(corpus, cache=str(folder / "bm25"))
     return result | {"rate": len(corpus) / result["seconds"], "bytes": size_of(folder / "bm25")}
 
 
 def bm25_search(folder: Path, corpus: CorpusFile) -> Measured:
-    """Search the saved index, memory-mapped."""
-    from rag_notes.retrieval.bm25 import BM25
+    """Open the index, and search it."""
+    from rag_notes.retrieval.bm25 import bm25
 
     with measured() as result:
-        found = search(BM25.load(folder / "bm25"), corpus)
-    return result | found
+        start = time.perf_counter()
+        retriever = bm25(corpus, cache=str(folder / "bm25"))
+        opened = time.perf_counter() - start
+        found = search(retriever, corpus)
+    return result | found | {"opened": opened}
 
 
 def elasticsearch_index(_: Path, corpus: CorpusFile, host: str) -> Measured:

@@ -1,6 +1,6 @@
 """How the retrievers grow with the corpus: `python -m tests.bench.scale [SIZE ...]`.
 
-For each size a corpus is generated, indexed and searched by bm25s (memory-mapped), by Elasticsearch (one node on
+For each size a corpus is generated, indexed and searched by BM25 in tantivy, by Elasticsearch (one node on
 loopback) and by exact dense search (vectors of 384 dimensions drawn at random: encoding a million passages would take
 hours). Prints a table and the limits, writes figures/scale.png, .pdf and .csv. Where RAG_NOTES_BENCH_ENCODER names a
 folder with model.onnx and tokenizer.json, it says how many passages a second that encoder takes.
@@ -27,11 +27,12 @@ from tests.bench.corpus import write_corpus
 from tests.elastic import Node, UnavailableError, free_port, installation
 
 SIZES = (10_000, 100_000, 1_000_000)
-RETRIEVERS = {"bm25": "bm25s, memory-mapped", "elasticsearch": "Elasticsearch", "dense": "exact dense"}
+RETRIEVERS = {"bm25": "BM25 (tantivy)", "elasticsearch": "Elasticsearch", "dense": "exact dense"}
 COLUMNS = {  # in the measurements: the factor to what is shown, and its name
     "index_rate": (1, "indexed, passages a second"),
     "index_bytes": (1e-6, "on disk, MB"),
     "index_peak": (1e-6, "peak memory indexing, MB"),
+    "index_own": (1e-6, "of it not mapped files, MB"),
     "search_peak": (1e-6, "peak memory searching, MB"),
     "search_own": (1e-6, "of it not mapped files, MB"),
     "search_median": (1, "a query alone, ms"),
@@ -39,7 +40,11 @@ COLUMNS = {  # in the measurements: the factor to what is shown, and its name
     "search_throughput": (1, "in a batch, queries a second"),
 }
 PANELS = ("index_rate", "index_bytes", "index_peak", "search_peak", "search_median", "search_throughput")
-LIMITS = {("elasticsearch", "index_peak"): 300e6, ("bm25", "search_peak"): 200e6}  # bytes, at the largest size
+LIMITS = {  # bytes, at the largest size
+    ("elasticsearch", "index_peak"): 300e6,
+    ("bm25", "index_own"): 500e6,
+    ("bm25", "search_own"): 200e6,
+}
 
 
 def main(sizes: Sequence[int] = SIZES) -> None:
