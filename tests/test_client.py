@@ -23,6 +23,7 @@ from rag_notes.llm.store import Response, ResponseStore, StoreError
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Progress
 from rag_notes.types import Passage, Question
 from tests.loopback import Loopback, Seen, body_hash
 

@@ -13,7 +13,7 @@ from typing import IO, BinaryIO, ClassVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_notes.datasets._read import DataError, Record, read_jsonl, read_lines
+from rag_notes.datasets._read import DataError, Record, not_utf8, read_jsonl, read_lines, record_of
 from rag_notes.types import Passage
 
 _DPR_COLUMNS = ["id", "text", "title"]
