@@ -136,10 +136,11 @@ def _add_data_commands(add: AddCommand) -> None:
     )
     retrieval.add_argument("--top-k", type=int, default=5, metavar="K", help="passages looked at (default: 5)")
     retrieval.set_defaults(command=_retrieval)
-    store = add("store", help="export, import or verify a response store")
-    store.add_argument("action", choices=["export", "import", "verify"])
+    store = add("store", help="export, import or verify a response store, or drop responses to have them asked anew")
+    store.add_argument("action", choices=["export", "import", "verify", "drop"])
     store.add_argument("store", help="the store, for example .cache/responses.sqlite")
-    store.add_argument("file", nargs="?", help="JSON lines, .jsonl or .jsonl.xz (export, import)")
+    store.add_argument("file", nargs="*", help="JSON lines, .jsonl or .jsonl.xz (export, import); keys (drop)")
+    store.add_argument("--question", action="append", default=[], metavar="TEXT", help="that prompts contain (drop)")
     store.set_defaults(command=_store)
 
 
@@ -380,16 +381,19 @@ def _outcome(runs: Sequence[Run]) -> int:
 
 
 def _store(args: argparse.Namespace) -> int:
-    if args.action != "verify" and args.file is None:
+    if args.action == "drop" and not args.file + args.question:
+        raise ConfigError("store drop needs keys, or --question TEXT that prompts contain")
+    if args.action in ("export", "import") and len(args.file) != 1:
         raise ConfigError(f"store {args.action} needs a file, for example recording.jsonl.xz")
     store = ResponseStore(args.store)
     if args.action == "export":
-        print(f"{store.export_jsonl(args.file)} responses written to {args.file}")
+        print(f"{store.export_jsonl(args.file[0])} responses written to {args.file[0]}")
     elif args.action == "import":
-        added, present = store.import_jsonl(args.file)
-        print(f"{added} responses added, {present} were there already")
+        added, present, unchecked = store.import_jsonl(args.file[0])
+        print(f"{added} responses added, {present} were there already" + f", {unchecked} unchecked" * bool(unchecked))
+    elif args.action == "drop":
+        print(f"{store.drop(args.file, args.question)} responses dropped")
     else:
         bad = store.verify()
-        print(f"{len(store)} responses, {len(bad)} with a wrong key", *bad, sep="\n")
-        return int(bool(bad))
-    return 0
+        print(f"{len(store)} responses, {len(bad)} changed after they were stored", *bad, sep="\n")
+    return int(args.action == "verify" and bool(bad))
