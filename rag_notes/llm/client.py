@@ -230,30 +230,30 @@ class LLM:
         body |= body.pop("extra_body", {}) | {"model": self._served_as}
         if request["repeat"] and request["seed"] is not None:
             body["seed"] = request["seed"] + request["repeat"]
-        start, tries = time.perf_counter(), 0
+        start, failures, empty = time.perf_counter(), 0, 0
         while True:
             if self._unsaved:
                 raise FatalLLMError(f"{self.store.path}: the last answer could not be stored; nothing more is asked")
             self._check_budget()
             try:
-                response = await self._call(body, start, tries)
+                response = await self._call(body, start, failures + empty)
             except FailedCallError as failure:
-                if not failure.passing or tries == self._max_retries:
-                    self.usage.errors += 1
-                    raise failure.error from None
-                wait = pause(tries) if failure.asked is None else failure.asked
-                if wait > self._max_wait:
+                wait = pause(failures) if failure.asked is None else failure.asked
+                if failure.passing and wait > self._max_wait:
                     raise PausedError(
                         f"paused: {self.base_url} asks to wait {wait:.0f} s, longer than llm.max_wait="
                         f"{self._max_wait:g} ({failure}); the same command continues"
                     ) from None
+                if not failure.passing or failures == self._max_retries:
+                    self.usage.errors += 1
+                    raise failure.error from None
+                failures += 1
             else:
                 self._count(response)
                 # An empty answer may be a passing fault; one that used up its tokens (in reasoning) is not.
-                if response.text.strip() or response.finish_reason == "length" or tries == self._max_retries:
+                if response.text.strip() or response.finish_reason == "length" or empty == self._max_retries:
                     return response
-                wait = 0.0
-            tries += 1
+                empty, wait = empty + 1, 0.0
             self.usage.retries += 1
             await asyncio.sleep(wait)
 

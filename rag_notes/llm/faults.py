@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 import httpx2
 import openai
 
@@ -59,12 +60,12 @@ def failed_call(
             return FailedCallError(
                 FatalLLMError(f"{base_url}: the account has no credit ({text}); with more, the same command continues")
             )
-        case openai.APIConnectionError() if isinstance(error.__cause__, NO_CONNECTION):
+        case openai.APIConnectionError() if _is_unreachable(error.__cause__):
             there = FatalLLMError(
                 f"nobody answers at {base_url} ({text}); is the server running? The same command continues"
             )
             return FailedCallError(there, passing=True)
-        case openai.APITimeoutError():
+        case openai.APITimeoutError() if not isinstance(error.__cause__, NO_CONNECTION):
             late = LLMError(f"{base_url} did not answer in time ({text}); raise llm.timeout or lower llm.concurrency")
             return FailedCallError(late, passing=True)
         case openai.APIStatusError():
@@ -74,7 +75,12 @@ def failed_call(
             return FailedCallError(
                 LLMError(f"{base_url} failed ({text})"), passing=passing, asked=_retry_after(headers)
             )
-    return FailedCallError(LLMError(f"{base_url} failed ({text})"), passing=True)
+    return FailedCallError(LLMError(f"{base_url} closed the connection ({text})"), passing=True)
+
+
+def _is_unreachable(cause: BaseException | None) -> bool:
+    """Whether nobody took the connection: the transport gives one that the server closed the same name."""
+    return isinstance(cause, NO_CONNECTION) and not isinstance(cause.__cause__, aiohttp.ServerDisconnectedError)
 
 
 def _retry_after(headers: httpx2.Headers) -> float | None:
