@@ -81,7 +81,7 @@ def test_log_probabilities_that_are_none_of_the_answer_are_asked_again_and_never
     assert met == [fault, "sure"]
     assert response.logprobs is not None
     assert "".join(token for token, _ in response.logprobs) == response.text
-    with pytest.raises(LLMError, match="log-probabilities|NaN"):
+    with pytest.raises(LLMError, match=r"log-probabilities|NaN"):
         ask(client(server, max_retries=0), f"other words <{fault}>", logprobs=True)
     assert len(llm.store) == 1
 

@@ -223,7 +223,7 @@ def test_a_path_is_checked_only_against_a_checksum(tmp_path: Path, folder: Path)
     ("name", "sha256", "error", "message"),
     [
         ("nowhere/none.gguf", None, FileNotFoundError, "none.gguf: no such model file"),
-        ("SmolLM3", None, ValueError, "'SmolLM3' is not a model: give one of SmolLM2-135M-Instruct, Qwen"),
+        ("SmolLM3", None, ValueError, "'SmolLM3' is not a model: give the path of a .gguf file, hf:owner/repo/"),
         ("hf:owner/model.gguf", None, ValueError, "expected hf:owner/repo/file.gguf"),
         ("hf:owner/repo/model.bin", None, ValueError, "expected hf:owner/repo/file.gguf"),
         ("x.gguf", "abc", ValueError, "sha256='abc': expected 64 hexadecimal digits"),

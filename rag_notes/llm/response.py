@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
 from rag_notes.llm.errors import encodable
@@ -44,9 +44,11 @@ class Response:
 
     def fields(self) -> dict[str, Any]:
         """All fields by name, of the optional ones after `logprobs` those that are set."""
-        return {name: value for name, value in asdict(self).items() if name in _ALWAYS or value}
+        values = ((name, getattr(self, name)) for name in _FIELDS)
+        return {name: value for name, value in values if name in _ALWAYS or value}
 
 
+_FIELDS = tuple(field.name for field in fields(Response))
 _NEEDED = {"text", "finish_reason", "prompt_tokens", "completion_tokens", "seconds"}
 _ALWAYS = _NEEDED | {"retries", "logprobs"}
 
@@ -57,7 +59,7 @@ def response_of(fields: Any) -> Response:
         raise ValueError(f"the response is no object but {type(fields).__name__}")  # noqa: TRY004 - bad data
     if missing := _NEEDED - fields.keys():
         raise ValueError(f"the response lacks {', '.join(sorted(missing))}")
-    if unknown := fields.keys() - Response.__dataclass_fields__.keys():
+    if unknown := fields.keys() - set(_FIELDS):
         raise ValueError(f"the response has unknown fields: {', '.join(sorted(unknown))[:200]}")
     for name in ("text", "finish_reason", "reasoning", "model", "served_as", "endpoint"):
         value = fields.get(name)

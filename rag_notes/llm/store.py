@@ -128,6 +128,10 @@ class ResponseStore:
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL)"
             )
+            self._db.execute(  # an answer ends the claim in the same write
+                "CREATE TRIGGER IF NOT EXISTS answered AFTER INSERT ON responses "
+                "BEGIN DELETE FROM claims WHERE key = NEW.key; END"
+            )
             # Written at every opening, so that a file or disk that takes no writing is found before a call is paid.
             self._db.execute(f"PRAGMA user_version = {_FORMAT}")
             self._db.execute("COMMIT")
@@ -157,10 +161,10 @@ class ResponseStore:
         A claim of the key ends.
         """
         key, texts = request_key(request), (canonical_json(request), canonical_json(response.fields()))
-        with self._transaction() as db:
-            row = (key, *texts, digest(key, *texts))
+        row = (key, *texts, digest(key, *texts))
+        with self._guarded() as db:
             new = db.execute("INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?)", row).rowcount == 1
-            self._unclaim(key)
+            self._claimed.discard(key)
         return response if new else self.get(key) or response
 
     def drop(self, keys: Iterable[str] = (), containing: Iterable[str] = ()) -> int:
@@ -175,12 +179,13 @@ class ResponseStore:
     def claim(self, key: str) -> bool:
         """Claim a request to make it; False where it is answered already or another one is making it."""
         with self._guarded() as db:
-            if self._taken(db, key):  # without a lock on the file: this is asked again and again
-                return False
-        with self._transaction() as db:
-            if self._taken(db, key):
-                return False
-            db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (key, self._owner, time.time() + self.lease))
+            if not self._insert_claim(db, key):
+                claim = db.execute("SELECT owner FROM claims WHERE key = ?", (key,)).fetchone()
+                if claim is None or _is_alive(claim[0]):
+                    return False
+                db.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, claim[0]))
+                if not self._insert_claim(db, key):
+                    return False
         with self._lock:
             self._claimed.add(key)
             if not self._renewing:
@@ -191,31 +196,32 @@ class ResponseStore:
     def release(self, key: str) -> None:
         """End a claim where nothing was put; one that cannot be ended expires."""
         if key in self._claimed:
-            with contextlib.suppress(StoreError), self._transaction():
-                self._unclaim(key)
+            with contextlib.suppress(StoreError), self._guarded() as db:
+                self._claimed.discard(key)
+                db.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, self._owner))
 
-    def _unclaim(self, key: str) -> None:
-        if key in self._claimed:
-            self._claimed.discard(key)
-            self._db.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, self._owner))
-
-    def _taken(self, db: sqlite3.Connection, key: str) -> bool:
-        if db.execute("SELECT 1 FROM responses WHERE key = ?", (key,)).fetchone():
-            return True
-        claim = db.execute("SELECT owner, until FROM claims WHERE key = ?", (key,)).fetchone()
-        return claim is not None and claim[1] > time.time() and _is_alive(claim[0])
+    def _insert_claim(self, db: sqlite3.Connection, key: str) -> bool:
+        """Claim in one statement, which nothing can come between, where there is neither answer nor live claim."""
+        now = time.time()
+        return bool(
+            db.execute(
+                "INSERT INTO claims SELECT :key, :owner, :until "
+                "WHERE NOT EXISTS (SELECT 1 FROM responses WHERE key = :key) "
+                "ON CONFLICT (key) DO UPDATE SET owner = :owner, until = :until WHERE claims.until < :now",
+                {"key": key, "owner": self._owner, "until": now + self.lease, "now": now},
+            ).rowcount
+        )
 
     def _renew(self) -> None:
         """Renew the claims until there are none: in a thread, as a long computation may hold up the event loop."""
         while not self._closed.wait(self.lease / 3):
             with self._lock:
                 if self._closed.is_set() or not self._claimed:
-                    break
+                    self._renewing = False
+                    return
                 with contextlib.suppress(sqlite3.Error):  # the next write that matters says what is wrong
                     until = time.time() + self.lease
                     self._db.execute("UPDATE claims SET until = ? WHERE owner = ?", (until, self._owner))
-        with self._lock:
-            self._renewing = False
 
     def __bool__(self) -> bool:
         return True  # an empty store is still a store
