@@ -54,6 +54,7 @@ class LocalServer:
             raise ImportError('A local LLM needs llama.cpp: pip install "rag-notes[local]"') from error
         params = xllamacpp.CommonParams()
         params.model.path = str(self.model)
+        params.model_alias = {self.model.stem}  # else its path would be in every answer
         params.n_ctx = self.n_ctx
         params.n_parallel = self.n_parallel
         params.cpuparams.n_threads = self.threads
@@ -120,8 +121,9 @@ def local(
     The model is fetched if need be and checked by sha256; `n_parallel` requests are computed together, `timeout` is
     in seconds and includes the wait for a slot. Raises as `fetch_model` and `LocalServer` do.
     """
+    path = fetch_model(model, sha256=sha256)
     server = LocalServer(
-        fetch_model(model, sha256=sha256),
+        path,
         n_ctx=n_ctx,
         n_parallel=n_parallel,
         threads=threads,
@@ -131,6 +133,7 @@ def local(
         Path(model).stem if model.endswith(".gguf") else model,
         store=ResponseStore(store),
         base_url=server.base_url,
+        served_as=path.stem,
         concurrency=n_parallel,
         timeout=timeout,
         sampling=sampling,
