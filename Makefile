@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help reproduce check test bench lock
+.PHONY: help reproduce check test bench torture lock
 
 bin := .venv/bin
 new_enough := import sys; sys.exit(sys.version_info < (3, 11))
@@ -37,6 +37,9 @@ test: .venv/.ready ## set up .venv, then check style, types, import contracts an
 
 bench: .venv/.ready ## set up .venv, then measure the speed and how retrieval scales (SIZES="10000 100000" for less)
 	$(bin)/python -m tests.bench $(SIZES)
+
+torture: .venv/.ready ## set up .venv, then run methods against a server that fails at random (docs/reliability.md)
+	$(bin)/python -W ignore -m tests.torture $(OPTIONS)
 
 lock: ## write requirements.lock anew from pyproject.toml (keeps versions that still fit; delete the file to renew all)
 	@$(check_python)

@@ -125,10 +125,12 @@ def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
     help_ = 'one to compare, with its settings: "dense retriever.encoder.model=FOLDER" (default: bm25)'
     retrieval.add_argument("--retriever", action="append", metavar="OPTIONS", help=help_)
     retrieval.add_argument("--top-k", type=int, default=5, metavar="K", help="passages looked at (default: 5)")
-    store = add("store", commands.store, "export, import or verify a response store")
-    store.add_argument("action", choices=["export", "import", "verify"])
+    text = "export, import or verify a response store, or drop responses to have them asked anew"
+    store = add("store", commands.store, text)
+    store.add_argument("action", choices=["export", "import", "verify", "drop"])
     store.add_argument("store", help="the store, for example .cache/responses.sqlite")
-    store.add_argument("file", nargs="?", help="JSON lines, .jsonl or .jsonl.xz (export, import)")
+    store.add_argument("file", nargs="*", help="JSON lines, .jsonl or .jsonl.xz (export, import); keys (drop)")
+    store.add_argument("--question", action="append", default=[], metavar="TEXT", help="that prompts contain (drop)")
     text = "label questions by the cheapest strategy that answers them, to train Adaptive-RAG's classifier"
     complexity = add("complexity", commands.complexity, text)
     complexity.add_argument("runs", nargs="+", metavar="RUN", help="a run folder with no_retrieval, vanilla and ircot")

@@ -187,20 +187,24 @@ def retrieval(args: argparse.Namespace) -> int:
 
 
 def store(args: argparse.Namespace) -> int:
-    """Export, import or verify a store."""
-    if args.action != "verify" and args.file is None:
+    """Export, import or verify a store, or drop responses from it."""
+    if args.action == "drop" and not args.file + args.question:
+        raise ConfigError("store drop needs keys, or --question TEXT that prompts contain")
+    if args.action in ("export", "import") and len(args.file) != 1:
         raise ConfigError(f"store {args.action} needs a file, for example recording.jsonl.xz")
     opened = ResponseStore(args.store)
+    bad: list[str] = []
     if args.action == "export":
-        print(f"{opened.export_jsonl(args.file)} responses written to {args.file}")
+        print(f"{opened.export_jsonl(args.file[0])} responses written to {args.file[0]}")
     elif args.action == "import":
-        added, present = opened.import_jsonl(args.file)
-        print(f"{added} responses added, {present} were there already")
+        added, present, unchecked = opened.import_jsonl(args.file[0])
+        print(f"{added} responses added, {present} were there already" + f", {unchecked} unchecked" * bool(unchecked))
+    elif args.action == "drop":
+        print(f"{opened.drop(args.file, args.question)} responses dropped")
     else:
         bad = opened.verify()
-        print(f"{len(opened)} responses, {len(bad)} with a wrong key", *bad, sep="\n")
-        return int(bool(bad))
-    return 0
+        print(f"{len(opened)} responses, {len(bad)} changed after they were stored", *bad, sep="\n")
+    return int(bool(bad))
 
 
 def complexity(args: argparse.Namespace) -> int:
