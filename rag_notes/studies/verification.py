@@ -11,7 +11,7 @@ from rag_notes.papers import page
 from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.verdicts import RULES
-from rag_notes.papers.verification import verify_orders
+from rag_notes.papers.verification import OWN, verify_orders
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
@@ -55,9 +55,12 @@ class Verification(Study):
     @once
     def table(self) -> pd.DataFrame:
         """The orders tested on `mini` and on each data set of the papers that was run."""
-        known = {"mini", *paper_claims()["dataset"]}
-        datasets = sorted({run.dataset for run in self.verified.runs.values()} & known)
-        orders = [verify_orders(self.verified.runs, dataset=d, resamples=self.config.resamples) for d in datasets]
+        runs, known = self.verified.runs, {OWN, *paper_claims()["dataset"]}
+        datasets = sorted({run.dataset for run in runs.values()} & known)
+        orders = [
+            self.verified.orders if d == OWN else verify_orders(runs, dataset=d, resamples=self.config.resamples)
+            for d in datasets
+        ]
         return pd.concat(orders)
 
     def display(self) -> Markdown:
