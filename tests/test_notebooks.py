@@ -208,34 +208,32 @@ def test_failed_answers_are_counted_by_reproduce(tmp_path: Path) -> None:
     assert reproduce([*options, "llm.max_tokens=1"]).lacking == 2  # nothing is recorded for this
 
 
-def test_all_studies_run_beside_each_other_and_share_their_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_studies_run_beside_each_other_and_share_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 12)
     common = [f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}", "dataset=mini", "limit=2"]
     common += ["method=[vanilla,chain_of_note]", "resamples=50", "retriever.cache=null"]
-    chosen = ["verification", "case_studies", "cost", "main_results"]  # two of them need the same run
+    chosen = ["case_studies", "cost", "main_results"]  # all need the same run
     made = list(reproduce_all([[f"study={study}", *common] for study in chosen]))
-    assert [each.notebook.parent.name for each in made] == ["main_results", "case_studies", "cost", "verification"]
-    assert [each.lacking for each in made] == [0, 0, 0, 0]
+    assert [each.notebook.parent.name for each in made] == ["main_results", "case_studies", "cost"]
+    assert [each.lacking for each in made] == [0, 0, 0]
     infos = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "runs").glob("mini-Qwen*/run.json")]
     both = [info for info in infos if list(info["methods"]) == ["vanilla", "chain_of_note"]]
     assert [info["studies"] for info in both] == [sorted(chosen)]
     assert [(info["status"], info["samples"]["done"]) for info in both] == [("finished", 4)]
 
 
-def test_with_a_model_that_is_asked_studies_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-
+def test_the_verification_comes_last_and_with_a_model_that_is_asked_studies_run_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def made(options: list[str]) -> notebook.Reproduced:
-        order.append(options[0])
         return notebook.Reproduced(Path(options[0]), 0)
 
     monkeypatch.setattr(notebook, "reproduce", made)
     monkeypatch.setattr(notebook, "ProcessPoolExecutor", None)  # calling it would fail
     asked = ["llm=openai", "llm.base_url=http://127.0.0.1:9/v1"]
-    list(reproduce_all([[f"study={study}", *asked] for study in ("cost", "top_k", "main_results")]))
-    assert order == ["study=main_results", "study=cost", "study=top_k"]
+    named = [f"study={study}" for study in ("verification", "cost", "top_k", "main_results")]
+    order = [str(each.notebook) for each in reproduce_all([[study, *asked] for study in named])]
+    assert order == [named[3], named[1], named[2], named[0]]
 
 
 def test_studies_are_named_in_the_order_of_their_notebooks() -> None:

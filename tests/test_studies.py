@@ -20,7 +20,7 @@ from rag_notes.studies import ablation, fair_top_k, main_results, top_k
 from rag_notes.studies.base import Study, once, rn_options
 from rag_notes.studies.case_studies import CaseStudies, SideBySide, answers, cases_figure, pick_cases
 from rag_notes.studies.cost import costs_and_scores, pareto_figure, priced
-from rag_notes.studies.thresholds import by_setting
+from rag_notes.studies.thresholds import Thresholds, by_setting
 from tests.made import make_info, make_sample
 
 
@@ -62,6 +62,13 @@ RUN = made_up(
 )
 
 
+LIMITS = {
+    "deepnote": ["max_step", "max_failure"],
+    "adaptive_note": ["collector_iterations", "invalid_updates"],
+    "amber": ["max_iterations"],
+}
+
+
 def test_counts_are_means_with_intervals_over_the_questions_without_error() -> None:
     table = counts([RUN], ["searches", "cost"], resamples=500).set_index("method")
     assert list(table["metric"]) == ["searches"] * 4  # nothing is known of the cost
@@ -72,7 +79,7 @@ def test_counts_are_means_with_intervals_over_the_questions_without_error() -> N
 
 
 def test_thresholds_are_named_as_in_the_papers_and_in_order() -> None:
-    table = by_setting(results([RUN], baseline=None, resamples=200), [RUN])
+    table = by_setting(results([RUN], baseline=None, resamples=200), [RUN], LIMITS)
     acc = table[table["metric"] == "acc"]
     assert list(zip(acc["family"], acc["setting"], acc["method"], strict=True)) == [
         ("deepnote", "1-1", "deep_1_1"),
@@ -80,6 +87,12 @@ def test_thresholds_are_named_as_in_the_papers_and_in_order() -> None:
         ("amber", "2", "am"),
     ]
     assert "max_step" not in table.columns
+
+
+def test_the_limits_are_those_that_the_variants_vary_in_the_papers_order() -> None:
+    assert Thresholds(load_study("thresholds"), [], [RUN]).limits == LIMITS
+    few = load_study("thresholds", ["method=[vanilla,deepnote]"])
+    assert Thresholds(few, [], [RUN]).limits == {"deepnote": ["max_step", "max_failure"]}
 
 
 def test_settings_stand_beside_the_scores() -> None:
@@ -90,7 +103,7 @@ def test_settings_stand_beside_the_scores() -> None:
 
 
 def test_a_curve_has_a_panel_for_each_metric_and_a_line_for_each_family(tmp_path: Path) -> None:
-    table = by_setting(results([RUN], baseline=None, resamples=200), [RUN])
+    table = by_setting(results([RUN], baseline=None, resamples=200), [RUN], LIMITS)
     figure = curve_figure(table, "setting", "limits")
     assert [axes.get_ylabel() for axes in figure.axes] == ["F1 (%)", "Acc. (%)", "Avg. (%)"]
     assert figure.axes[0].get_xlabel() == "limits\nn = 1 to 4"

@@ -102,9 +102,9 @@ def reproduce_all(chosen: Sequence[Sequence[str]]) -> Iterator[Reproduced]:
 
 def as_page(notebook: nbformat.NotebookNode) -> str:
     """A notebook as one HTML file that loads nothing and in which no script runs."""
-    exporter = HTMLExporter(embed_images=True)
+    exporter = HTMLExporter(embed_images=True)  # type: ignore[no-untyped-call]
     exporter.raw_template = _PAGE
-    page: str = exporter.from_notebook_node(notebook)[0]  # type: ignore[no-untyped-call]
+    page: str = exporter.from_notebook_node(notebook)[0]
     return page
 
 

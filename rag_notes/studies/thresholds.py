@@ -1,11 +1,12 @@
 """When the adaptive loops stop (DeepNote, Table 4, Figures 4 and 5; Adaptive-Note, Table 3; Amber, Table 4)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from rag_notes.config import load_study
+from rag_notes.config import build_methods, load_study
+from rag_notes.methods.about import about_of
 from rag_notes.report.curves import curve_figure, with_settings
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.report.tables import counts, results_table
@@ -13,11 +14,6 @@ from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
 
-_LIMITS = {  # what ends a method's loop, in the order in which its paper names a setting
-    "deepnote": ("max_step", "max_failure"),
-    "adaptive_note": ("collector_iterations", "invalid_updates"),
-    "amber": ("max_iterations",),
-}
 _DRAWN = ("acc", "f1", "all_gold_seen", "searches")
 
 
@@ -29,6 +25,17 @@ async def run(options: Sequence[str] = (), *, progress: bool = True) -> "Thresho
 
 class Thresholds(Study):
     """Scores and searches of the adaptive methods by the limits of their loops."""
+
+    @property
+    def limits(self) -> dict[str, list[str]]:
+        """The limits that the variants vary, by method, in the order in which its paper names a setting."""
+        methods, variants = build_methods(self.config), list(self.config.study.variants.values())
+        varied = {name: {key for of in variants if of["method"] == name for key in of} for name in methods}
+        return {
+            name: [limit for limit in about_of(methods[name]).limits if limit in keys]
+            for name, keys in varied.items()
+            if keys
+        }
 
     @once
     def table(self) -> pd.DataFrame:
@@ -44,7 +51,7 @@ class Thresholds(Study):
     def points(self) -> pd.DataFrame:
         """What the figures draw: some scores and the searches, by method, family and setting."""
         both = pd.concat([self.table(), self.taken()])
-        return by_setting(both[both["metric"].isin(_DRAWN)], self.runs)
+        return by_setting(both[both["metric"].isin(_DRAWN)], self.runs, self.limits)
 
     def display(self) -> Styler:
         """The scores in %."""
@@ -52,7 +59,7 @@ class Thresholds(Study):
 
     def display_taken(self) -> pd.DataFrame:
         """Means per question, a row for each setting."""
-        taken = by_setting(self.taken(), self.runs)
+        taken = by_setting(self.taken(), self.runs, self.limits)
         index = ["dataset", "family", "setting"]
         return taken.pivot_table(index=index, columns="metric", values="mean", sort=False).round(2)
 
@@ -69,16 +76,17 @@ class Thresholds(Study):
         return None if points.empty else self.save(curve_figure(points, "setting", "iterations"), points, "amber")
 
 
-def by_setting(table: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
+def by_setting(table: pd.DataFrame, runs: Sequence[Run], limits: Mapping[str, Sequence[str]]) -> pd.DataFrame:
     """The rows of a table that are of methods with limits, with `family` and, as `setting`, the values of the limits.
 
-    Settings are written as in the papers: DeepNote's `max step-max failure` (its Table 4), Adaptive-Note's `CI-IU` (its
-    Table 3), Amber's number of iterations (its Table 4). Rows are in the order of family and setting.
+    `limits` are the names of the settings by family. With them a setting reads as in the papers: DeepNote's
+    `max step-max failure` (its Table 4), Adaptive-Note's `CI-IU` (its Table 3), Amber's number of iterations (its Table
+    4). Rows are in the order of the families in `limits` and of the settings.
     """
-    names = sorted({name for limits in _LIMITS.values() for name in limits})
+    names = sorted({name for of_family in limits.values() for name in of_family})
     table = with_settings(table, runs, names)
-    table = table[table["family"].isin(list(_LIMITS))]
-    setting = ["-".join(f"{row[name]:.0f}" for name in _LIMITS[row["family"]]) for row in table.to_dict("records")]
-    order = table["family"].map(list(_LIMITS).index)
+    table = table[table["family"].isin(list(limits))]
+    setting = ["-".join(f"{row[name]:.0f}" for name in limits[row["family"]]) for row in table.to_dict("records")]
+    order = table["family"].map(list(limits).index)
     ordered = table.assign(setting=setting, order=order).sort_values(["order", "setting"], kind="stable")
     return ordered.drop(columns=[*names, "order"]).reset_index(drop=True)

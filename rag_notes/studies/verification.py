@@ -10,7 +10,8 @@ from rag_notes.config import PROJECT, Config, load_study
 from rag_notes.papers import page
 from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.numbers import paper_claims
-from rag_notes.papers.verification import verify_orders
+from rag_notes.papers.verdicts import RULES
+from rag_notes.papers.verification import OWN, verify_orders
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
@@ -25,19 +26,20 @@ async def run(options: Sequence[str] = (), *, progress: bool = True) -> "Verific
     Raises as `rag_notes.running.run.run_methods`.
     """
     runs: list[Run] = []
-    for config, overrides in parts(options):
+    for config, overrides in _parts(options):
         for percent in dict.fromkeys(config.study.noise_percent) or (None,):
             if not runs or runs[-1].info.finished:
                 runs += await run_methods(config, overrides, noise_percent=percent, progress=progress)
     return Verification(load_study("verification", options), options, runs)
 
 
-def parts(options: Sequence[str] = ()) -> list[tuple[Config, list[str]]]:
-    """The configurations that the verification takes its runs from, each with its options.
+def parts(config: Config, options: Sequence[str] = ()) -> list[Config]:
+    """The configurations that a study runs: its own, or all those that the verification takes its runs from."""
+    return [part for part, _ in _parts(options)] if config.study.name == "verification" else [config]
 
-    All but the first have methods of their own, and `method=` does not count for them.
-    """
-    others = [option for option in options if not option.startswith("method=")]
+
+def _parts(options: Sequence[str]) -> list[tuple[Config, list[str]]]:
+    others = [option for option in options if not option.startswith("method=")]  # these have methods of their own
     varied = [(load_study(study, others), others) for study in _VARIED]
     return [(load_study("verification", options), list(options)), *varied]
 
@@ -53,9 +55,12 @@ class Verification(Study):
     @once
     def table(self) -> pd.DataFrame:
         """The orders tested on `mini` and on each data set of the papers that was run."""
-        known = {"mini", *paper_claims()["dataset"]}
-        datasets = sorted({run.dataset for run in self.verified.runs.values()} & known)
-        orders = [verify_orders(self.verified.runs, dataset=d, resamples=self.config.resamples) for d in datasets]
+        runs, known = self.verified.runs, {OWN, *paper_claims()["dataset"]}
+        datasets = sorted({run.dataset for run in runs.values()} & known)
+        orders = [
+            self.verified.orders if d == OWN else verify_orders(runs, dataset=d, resamples=self.config.resamples)
+            for d in datasets
+        ]
         return pd.concat(orders)
 
     def display(self) -> Markdown:
@@ -64,7 +69,7 @@ class Verification(Study):
 
     def display_rules(self) -> Markdown:
         """What each verdict means, and what it cannot."""
-        rules = [f"- **{verdict}**: {rule}" for verdict, rule in page.RULES.items()]
+        rules = [f"- **{verdict}**: {rule}" for verdict, rule in RULES.items()]
         return Markdown("\n".join([*rules, "", *page.LIMITS]))  # type: ignore[no-untyped-call]
 
     def display_orders(self) -> HTML:
