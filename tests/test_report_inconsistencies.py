@@ -3,13 +3,9 @@
 import pandas as pd
 import pytest
 
-from rag_notes.report import (
-    corpus_sizes,
-    inconsistencies,
-    paper_cells,
-    paper_claims,
-)
-from tests.test_report import row_of
+from rag_notes.papers.inconsistencies import inconsistencies
+from rag_notes.papers.numbers import corpus_sizes, paper_cells, paper_claims
+from tests.made import row_of
 from tests.test_report_paper import readme_table
 
 

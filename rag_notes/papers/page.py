@@ -207,7 +207,7 @@ def _claim(row: Mapping[Any, Any]) -> dict[str, str]:
         "our model": row["our_model"],
         "ours": _ours(row),
         **_tested(row),
-        "verdict": _verdict(row) + ("" if row["same_model"] else "; other model"),
+        "verdict": _verdict(row),
         "size of the difference": row["size"] or "–",
         "run": _origin(row),
     }
@@ -280,9 +280,11 @@ def _tested(row: Mapping[Any, Any]) -> dict[str, str]:
 
 def _verdict(row: Mapping[Any, Any]) -> str:
     said = [f"{SIGNS[row['verdict']]} {row['verdict']}"]
+    if row.get("same_model") is False:
+        said.append("other model")
     if row["other"] and row["corpus"] == "pooled" and row["dataset"] != OWN:
         said.append(OTHER_CORPUS)
-    return "; ".join([*said, *([row["reason"]] if row["reason"] else [])])
+    return "; ".join([*said, row["reason"]] if row["reason"] else said)
 
 
 def _origin(row: Mapping[Any, Any]) -> str:
