@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tests.pages import EVIL, browse, check_links, check_nothing_runs, evil_run,
 from tests.test_site import toy_run
 
 
-def pair_of(scores_a: list[float], scores_b: list[float]) -> tuple[Run, Run]:
+def pair_of(scores_a: Sequence[float], scores_b: Sequence[float]) -> tuple[Run, Run]:
     """Two runs of one method with these scores."""
     return make_run("toy", {"m": {"acc": scores_a}}), make_run("toy", {"m": {"acc": scores_b}})
 

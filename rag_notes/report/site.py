@@ -20,6 +20,7 @@ import pandas as pd
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
 from rag_notes.files import write_atomically
+from rag_notes.report.cells import method_label
 from rag_notes.report.figures import main_figure, save_figure
 from rag_notes.report.page import TEMPLATES, places, render, sound, style, title_of
 from rag_notes.report.tables import METRIC_LABELS, diagnostics, results, results_table
@@ -147,7 +148,7 @@ def _write_run(run: Run, name: str, folder: Path, title: str, baseline: str | No
         correctness=_correctness_rows(run),
         results=_results_view(table),
         figure=_write_figure(table, folder),
-        took=diagnostics([run]).drop(columns="dataset"),
+        took=diagnostics([run]).drop(columns="dataset").assign(method=list(map(method_label, run.methods))),
         provenance=_provenance(run),
         info=json.dumps(asdict(replace(run.info, seconds={})), indent=1, ensure_ascii=False),
     )
@@ -190,7 +191,7 @@ def _results_view(table: pd.DataFrame) -> dict[str, Any]:
         numbers = table.loc[table["metric"] == metric, "n"]
         least, most = numbers.min(), numbers.max()
         columns.append((METRIC_LABELS.get(metric, metric), f"{most}" if least == most else f"{least} to {most}"))
-    rows = {method: [cell.partition(" ")[::2] for cell in cells] for method, *cells in wide.itertuples()}
+    rows = [(method, [cell.partition(" ")[::2] for cell in cells]) for method, *cells in wide.itertuples()]
     return {"columns": columns, "rows": rows, "caption": shown.caption}  # type: ignore[attr-defined] # as above
 
 
