@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test bench lock
+.PHONY: help reproduce check test bench lock
 
 bin := .venv/bin
 new_enough := import sys; sys.exit(sys.version_info < (3, 11))
@@ -18,10 +18,21 @@ help: ## list the targets (the default)
 reproduce: .venv/.ready ## set up .venv, then make every table, figure and notebook again
 	$(bin)/rag-notes reproduce
 
-test: .venv/.ready ## set up .venv, then check style, types and tests
+fast := metrics stats parse records identity templates methods methods_about methods_adaptive methods_amber \
+	methods_baselines methods_sentences
+
+check: .venv/.ready ## set up .venv, then check style, types, import contracts and a fast part of the tests
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy
+	$(bin)/lint-imports --no-cache
+	$(bin)/python -m pytest -n 2 $(fast:%=tests/test_%.py)
+
+test: .venv/.ready ## set up .venv, then check style, types, import contracts and all tests
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy
+	$(bin)/lint-imports --no-cache
 	$(bin)/python -m pytest -n 2 --dist loadgroup
 
 bench: .venv/.ready ## set up .venv, then measure the speed and how retrieval scales (SIZES="10000 100000" for less)

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.llm.client import LLM
-from rag_notes.retrieval.base import IndexedRetriever, Retriever
 from rag_notes.prompts.templates import Templates
+from rag_notes.retrieval.base import IndexedRetriever, Retriever
 from rag_notes.types import Dataset, NonNegative, Passage, Positive
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -62,7 +62,7 @@ class Config(BaseModel):
     study: Study
     limit: Positive | None
     offset: NonNegative
-    prompts: str | None
+    prompts: str
     repeat: NonNegative
     retry_errors: bool
     from_records: bool
@@ -85,6 +85,8 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
             composed = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(_explain(error, overrides)) from None
+    assert isinstance(composed, dict)  # what config.yaml is
+    composed["llm"].pop("prompts", None)  # the set that fits this LLM: what config.prompts is where nothing else is set
     try:
         config = Config.model_validate(composed)
     except ValidationError as error:
@@ -98,7 +100,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     _check("retriever", config.retriever, passed=1)
     _check("llm", config.llm)
     for name in config.stages:
-        if name not in (known := Templates().names()):
+        if name not in (known := build_templates(config).names()):
             near = get_close_matches(name, known, n=3, cutoff=0.4)
             raise ConfigError(f"stages.{name}: no such stage" + (f"; did you mean {', '.join(near)}?" if near else ""))
         _check(f"stages.{name}", _stage(config, name))
@@ -193,6 +195,12 @@ def _build_llm(chosen: Mapping[str, Any]) -> LLM:
     with _in_project():
         llm: LLM = _target(chosen)(**settings)
     return llm
+
+
+def build_templates(config: Config) -> Templates:
+    """The chosen prompt templates."""
+    with _in_project():
+        return Templates(config.prompts)
 
 
 def build_methods(config: Config) -> dict[str, Callable[..., Awaitable[str]]]:

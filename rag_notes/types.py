@@ -16,6 +16,10 @@ NonNegative = Annotated[int, Field(ge=0)]
 """A setting that is a whole number of at least 0."""
 
 
+class InputError(ValueError):
+    """Something given to the program that does not fit: the message names it and says what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class QAPair:
     """One reading of an ambiguous question, with the short answers that settle it (ASQA, section 3)."""

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import rag_notes
+from rag_notes.events import Event, Note, ParseFailure, Stop
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
-from rag_notes.methods.rag import Event, Rag, Searcher
+from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates
 from rag_notes.types import Hit, Passage, Question
 
@@ -46,23 +47,23 @@ def _pattern(path: Path) -> re.Pattern[str]:
     )
 
 
-PATTERNS = {
-    (path.stem, path.parent.name): _pattern(path)
-    for path in sorted(PROMPTS.glob("*/*.txt"))
+PATTERNS = [
+    (path.stem, path.parent.name, _pattern(path))
+    for path in sorted(PROMPTS.glob("*/*/*.txt"))
     if not path.stem.startswith("form_")
-}
+]
 
 
 def recognise(prompt: str, repeat: int = 0) -> Ask:
-    """The one template that `prompt` is made of, with the fields; ValueError where two templates could have made it."""
-    found = [
-        Ask(*name, match.groupdict(), prompt, repeat)
-        for name, pattern in PATTERNS.items()
+    """The one template of any set that `prompt` is made of, with its fields; ValueError where it could be of two."""
+    found = {
+        (stage, language): Ask(stage, language, match.groupdict(), prompt, repeat)
+        for stage, language, pattern in PATTERNS
         if (match := pattern.fullmatch(prompt))
-    ]
+    }
     if len(found) > 1:
-        raise ValueError(f"this prompt could be any of {[ask.stage for ask in found]}: {prompt}")
-    return found[0] if found else Ask("", "", {}, prompt, repeat)
+        raise ValueError(f"this prompt could be any of {[ask.stage for ask in found.values()]}: {prompt}")
+    return next(iter(found.values()), Ask("", "", {}, prompt, repeat))
 
 
 def by_stage(**answers: str | Sequence[str]) -> Callable[[Ask], str]:
@@ -183,14 +184,14 @@ class Played(NamedTuple):
         return [query for query, _ in self.searches]
 
     def stops(self) -> list[str]:
-        return [event["reason"] for event in self.trace if event["event"] == "stop"]
+        return [event.reason for event in self.trace if isinstance(event, Stop)]
 
-    def unreadable(self) -> list[str]:
+    def parse_failures(self) -> list[str]:
         """The stages whose responses could not be read."""
-        return [event["stage"] for event in self.trace if event["event"] == "unreadable"]
+        return [event.stage for event in self.trace if isinstance(event, ParseFailure)]
 
     def notes(self) -> list[tuple[str, bool]]:
-        return [(event["text"], event["kept"]) for event in self.trace if event["event"] == "note"]
+        return [(event.text, event.kept) for event in self.trace if isinstance(event, Note)]
 
 
 def play(
@@ -199,12 +200,13 @@ def play(
     found: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]] = lambda _: ["a", "b", "c", "d", "e", "f"],
     *,
     question: Question = Q,
+    prompts: str = "papers",
     **settings: Any,
 ) -> Played:
-    """Run one method on one question by a script."""
+    """Run one method on one question by a script, with a set of prompts."""
     log: list[str] = []
     llm, retriever = ScriptedLLM(answer, log), ScriptedRetriever(found, log)
-    rag = Rag(question, method=method.__name__, llm=llm, searcher=Searcher(retriever), templates=Templates())
+    rag = Rag(question, method=method.__name__, llm=llm, searcher=Searcher(retriever), templates=Templates(prompts))
     text = asyncio.run(_call(method, rag, question, settings))
     return Played(text, log, llm, retriever.searches, retriever.batches, rag.trace)
 

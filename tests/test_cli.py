@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from rag_notes.cli import main
-from rag_notes.methods.complexity import STRATEGIES, read_labels
 from rag_notes.config import choices
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
+from rag_notes.methods.complexity import STRATEGIES, read_labels
 from rag_notes.running.records import load_run, write_samples
 from tests.pages import check_links
 from tests.test_site import toy_run
@@ -171,9 +171,9 @@ def test_questions_that_were_not_recorded_are_errors_of_those_questions(
     assert "Traceback" not in out + err
     (folder,) = (tmp_path / "runs").iterdir()
     run = load_run(folder)
-    assert run.info["samples"] == {"done": 4, "of": 4, "errors": 4}
+    assert run.info.samples == Progress(4, 4, 4)
     assert run.info["given"] == options
-    assert all("llm=openai" in sample["error"] for sample in run.samples)
+    assert all("llm=openai" in sample.error for sample in run.samples)
 
 
 def test_a_run_from_recordings_ends_with_a_table_and_code_0(
@@ -181,7 +181,7 @@ def test_a_run_from_recordings_ends_with_a_table_and_code_0(
 ) -> None:
     main(["run", *options])
     (folder,) = (tmp_path / "runs").iterdir()
-    prompts = [sample["trace"][-1]["prompt"] for sample in load_run(folder).samples]
+    prompts = [sample.trace[-1]["prompt"] for sample in load_run(folder).samples]
     store_of(tmp_path / "all.sqlite", *prompts).export_jsonl(tmp_path / "recording.jsonl")
     capsys.readouterr()
     assert main(["run", *options]) == 1  # the errors are kept until one asks for another try
@@ -191,8 +191,8 @@ def test_a_run_from_recordings_ends_with_a_table_and_code_0(
     assert "vanilla" in out
     assert "failed" not in err
     run = load_run(folder)
-    assert run.info["samples"] == {"done": 4, "of": 4, "errors": 0}
-    assert [sample["metrics"]["em"] for sample in run.samples] == [1, 0, 1, 0]
+    assert run.info.samples == Progress(4, 4, 0)
+    assert [sample.metrics["em"] for sample in run.samples] == [1, 0, 1, 0]
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
 
 
@@ -200,7 +200,7 @@ def test_a_run_from_recordings_ends_with_a_table_and_code_0(
 def runs(tmp_path: Path) -> tuple[str, str]:
     """Two run folders: the second's deepnote is right where the first's is wrong."""
     first, second = toy_run(), toy_run()
-    second.samples[10] |= {"answer": "Bougival", "metrics": second.samples[3]["metrics"]}
+    second.samples[10] |= {"answer": "Bougival", "metrics": second.samples[3].metrics}
     folders = [tmp_path / "runs" / name for name in ("first", "second")]
     for folder, run in zip(folders, (first, second), strict=True):
         folder.mkdir(parents=True)

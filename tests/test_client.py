@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rag_notes.running.evaluate import evaluate
 from rag_notes.llm.client import (
     LLM,
     FatalLLMError,
@@ -23,6 +22,7 @@ from rag_notes.llm.client import (
 from rag_notes.llm.store import Response, ResponseStore, StoreError
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.retrieval.bm25 import BM25, bm25
+from rag_notes.running.evaluate import evaluate
 from rag_notes.types import Passage, Question
 from tests.loopback import Loopback, Seen, body_hash
 
@@ -322,8 +322,8 @@ def test_the_api_key_is_sent_and_appears_nowhere(
 
     async def use(llm: LLM) -> None:
         run = await evaluate([vanilla], questions, retriever, llm, folder=tmp_path / "run", progress=False)
-        assert run.info["samples"] == {"done": 2, "of": 2, "errors": 1}
-        assert "authorization: Bearer [key]" in run.sample("vanilla", "q1")["error"]
+        assert run.info.samples == Progress(2, 2, 1)
+        assert "authorization: Bearer [key]" in run.sample("vanilla", "q1").error
         with pytest.raises(FatalLLMError) as error:
             await llm.ask(f"{key[:3]} <401>")
         assert key not in str(error.value)
@@ -352,17 +352,17 @@ def test_a_recorded_model_never_touches_the_network(
         return (await evaluate([vanilla], questions, retriever, llm, progress=False)).samples
 
     samples = asked(bare, miss)
-    assert [sample["error"] for sample in samples] == [
+    assert [sample.error for sample in samples] == [
         f"stage answer_short of vanilla on {question}: no recorded response, and the network is forbidden; to go live "
         "choose another model source, for example llm=openai or llm=local"
         for question in ("q7", "q8")
     ]
     for sample in samples:
-        prompt = next(event["prompt"] for event in sample["trace"] if event["event"] == "ask")
+        prompt = next(event["prompt"] for event in sample.trace if event["event"] == "ask")
         bare.store.put(bare.request(prompt), Response("France", "stop", 1, 1, 0.1))
     bare.store.export_jsonl(tmp_path / "recording.jsonl.xz")
     full = recorded(model="tiny", recordings=[str(tmp_path / "recording.jsonl.xz")])
-    assert [sample["answer"] for sample in asked(full, miss)] == ["France", "France"]
+    assert [sample.answer for sample in asked(full, miss)] == ["France", "France"]
     with pytest.raises(RecordingMissError, match="the network is forbidden"):
         asked(full, lambda llm: llm.ask("something else"))
 

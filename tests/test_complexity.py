@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from rag_notes.methods.complexity import classify, cross_validate, read_labels, silver_labels
-from rag_notes.running.records import Run
 from rag_notes.retrieval.tokenize import Tokenizer
+from rag_notes.running.records import Run
 
 METHODS = ("no_retrieval", "vanilla", "ircot")
 
@@ -77,9 +77,9 @@ def test_other_methods_of_the_run_do_not_count() -> None:
 
 def test_an_answer_that_is_only_partly_right_does_not_count() -> None:
     made = run({"q": "001"})
-    made.samples[1]["metrics"] = {"str_hit": 0.5, "str_em": 1.0}
+    made.samples[1].metrics = {"str_hit": 0.5, "str_em": 1.0}
     assert silver_labels([made])[0]["label"].tolist() == ["C"]
-    made.samples[1]["metrics"] = {"yes_no_acc": 1.0}
+    made.samples[1].metrics = {"yes_no_acc": 1.0}
     assert silver_labels([made])[0]["label"].tolist() == ["B"]
 
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from rag_notes.running.evaluate import evaluate
+from rag_notes.config import load_study
 from rag_notes.methods.amber import amber
 from rag_notes.metrics.stats import wilson
+from rag_notes.report.figures import save_figure
+from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run
 from rag_notes.studies.content_filter import (
+    ContentFilter,
     chunk_verdicts,
     confusion,
     confusion_figure,
@@ -19,8 +22,7 @@ from rag_notes.studies.content_filter import (
     filter_rates,
     sentence_filter,
 )
-from rag_notes.report.figures import save_figure
-from rag_notes.types import Dataset, Question
+from rag_notes.types import Question
 from tests.scripted import Ask, ScriptedLLM, ScriptedRetriever
 
 QUESTIONS = (
@@ -29,7 +31,6 @@ QUESTIONS = (
     Question("q3", "Who is nobody?"),
     Question("q4", "Who failed?", ("x",), gold_ids=("a",)),
 )
-DATASET = Dataset("made", QUESTIONS, ())
 USEFUL = {"Who built a?": "ac", "Who built c?": "cd"}  # a gold, b dropped, c and d wrongly kept
 
 
@@ -63,7 +64,7 @@ def run(**settings: Any) -> Run:
 
 
 RUN = run()
-VERDICTS: Any = chunk_verdicts([RUN], [DATASET])
+VERDICTS: Any = chunk_verdicts([RUN])
 
 
 def test_verdicts_are_those_of_the_first_iteration() -> None:
@@ -72,8 +73,8 @@ def test_verdicts_are_those_of_the_first_iteration() -> None:
     first = VERDICTS[VERDICTS["question_id"] == "q1"]
     assert "".join(first.loc[first["useful"], "passage_id"]) == "ac"
     assert "".join(first.loc[first["gold"], "passage_id"]) == "ab"
-    assert VERDICTS["unreadable"].tolist() == ([False] * 4 + [True]) * 2
-    coverage = filter_coverage([RUN], [DATASET])
+    assert VERDICTS["parse_failure"].tolist() == ([False] * 4 + [True]) * 2
+    coverage = filter_coverage([RUN])
     assert coverage.values.tolist() == [["made", 4, 1, 1, 2]]
 
 
@@ -99,6 +100,14 @@ def test_rates_by_hand() -> None:
     assert by_type.loc[("single", "recall (gold kept)"), "value"] == 1.0
 
 
+def test_a_notebook_shows_how_many_passages_and_parse_failures_a_rate_covers() -> None:
+    study = ContentFilter(load_study("content_filter", ["resamples=100"]), [], [RUN])
+    shown: Any = study.display()
+    assert shown[["passages", "parse_failures"]].drop_duplicates().values.tolist() == [[10, 2]]
+    by_type: Any = study.display_by_type()
+    assert by_type["passages"].to_dict() == {"bridge": 5, "single": 5}
+
+
 def test_rates_of_nothing_are_missing() -> None:
     only_gold = VERDICTS[VERDICTS["gold"]]
     rates: Any = filter_rates(only_gold, resamples=100).set_index("rate")
@@ -111,7 +120,7 @@ def test_rates_of_nothing_are_missing() -> None:
 
 
 def test_the_sentence_filter_is_measured_on_what_it_saw() -> None:
-    table: Any = sentence_filter([RUN], [DATASET]).set_index("what")
+    table: Any = sentence_filter([RUN]).set_index("what")
     assert table["count"].to_dict() == {
         "passages cut": 3,  # a and c, c; not d
         "words kept": 12,
@@ -130,7 +139,7 @@ def test_the_sentence_filter_is_measured_on_what_it_saw() -> None:
 @pytest.mark.parametrize("part", ["chunk_filter", "sentence_filter"])
 def test_a_filter_that_is_off_has_no_rows(part: str) -> None:
     made = run(**{part: False})
-    verdicts, sentences = chunk_verdicts([made], [DATASET]), sentence_filter([made], [DATASET])
+    verdicts, sentences = chunk_verdicts([made]), sentence_filter([made])
     assert (verdicts.empty, sentences.empty) == (part == "chunk_filter", part == "sentence_filter")
     if part == "chunk_filter":  # every passage reaches the sentence filter, those of the failing question too
         assert sentences.set_index("what").loc["passages cut", "of"] == 15

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import pytest
 from elasticsearch import Elasticsearch
 
-from rag_notes.running.evaluate import evaluate
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.rag import Rag
-from rag_notes.running.records import Run
 from rag_notes.retrieval.elastic import elasticsearch
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Run
 from rag_notes.types import Question
 from tests.elastic import Node, UnavailableError, free_port, installation, unavailable
 from tests.test_retrieval import random_corpus
@@ -103,16 +103,16 @@ def test_a_node_killed_during_a_study_and_another_restarted_change_no_result(clu
     async def study() -> tuple[Run, Run]:
         async with LLM("none", store=ResponseStore(tmp_path / "none.sqlite")) as llm:
             before = await evaluate([undisturbed], QUESTIONS, retriever, llm, progress=False)
-            assert before.info["search_retries"] == 0
+            assert before.info.search_retries == 0
             return before, await evaluate([disturbed], QUESTIONS, retriever, llm, progress=False)
 
     before, after = asyncio.run(study())
-    assert after.info["status"] == "finished"
-    assert [sample["error"] for sample in after.samples] == [None] * len(QUESTIONS)
-    searches = [[sample["trace"] for sample in run.samples] for run in (before, after)]
+    assert after.info.status == "finished"
+    assert [sample.error for sample in after.samples] == [None] * len(QUESTIONS)
+    searches = [[sample.trace for sample in run.samples] for run in (before, after)]
     assert searches[0] == searches[1]
     assert all(len(trace) == 1 and len(trace[0]["hits"]) == 5 for trace in searches[0])
-    assert after.info["search_retries"] > 0  # what went to the dead node
+    assert after.info.search_retries > 0  # what went to the dead node
     assert (
         elasticsearch(CORPUS, hosts=cluster.hosts, analyzer="standard", index="study").describe()["server"] == "9.2.4"
     )

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from rag_notes.running.evaluate import evaluate
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.rag import Rag
-from rag_notes.running.records import Run, load_run
 from rag_notes.retrieval.base import RetrieverError
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Run, load_run
 from rag_notes.types import Question
 from tests.elastic import Secured
 from tests.elastic_proxy import Forward, Proxy
@@ -119,10 +119,10 @@ def test_a_server_that_goes_away_stops_the_run_and_nothing_done_is_lost(admin: S
         with pytest.raises(RetrieverError, match=r"failed 2 times in a row .*the same command continues"):
             asyncio.run(run([proxy.url]))
         stopped = load_run(tmp_path / "run")
-        assert [sample["answer"] for sample in stopped.samples] == ["Oak"]
-        assert stopped.info["status"].startswith("stopped: Elasticsearch at ")
-        assert stopped.info["search_retries"] >= 1
+        assert [sample.answer for sample in stopped.samples] == ["Oak"]
+        assert stopped.info.status.startswith("stopped: Elasticsearch at ")
+        assert stopped.info.search_retries >= 1
         with Proxy(passed_on, admin) as again:
             finished = asyncio.run(run([again.url]))
-    assert [sample["answer"] for sample in finished.samples] == ["Oak", "Café", "Kingfisher"]
-    assert (finished.info["status"], finished.info["search_retries"]) == ("finished", 0)
+    assert [sample.answer for sample in finished.samples] == ["Oak", "Café", "Kingfisher"]
+    assert (finished.info.status, finished.info.search_retries) == ("finished", 0)

@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from rag_notes import methods
-from rag_notes.running.evaluate import evaluate
-from rag_notes.methods import (
-    adaptive_note,
-    chain_of_note,
-    chain_of_thought,
-    deepnote,
-    no_retrieval,
-    vanilla,
-)
+from rag_notes.config import build_methods, load_config
+from rag_notes.events import ParseFailure, Stop, count
+from rag_notes.methods.adaptive_note import adaptive_note
+from rag_notes.methods.chain_of_note import chain_of_note
+from rag_notes.methods.chain_of_thought import chain_of_thought
+from rag_notes.methods.deepnote import deepnote
+from rag_notes.methods.no_retrieval import no_retrieval
 from rag_notes.methods.rag import Rag
-from rag_notes.running.records import count_events
+from rag_notes.methods.vanilla import vanilla
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Progress
 from rag_notes.types import QAPair, Question, Task
 from tests.scripted import Answer, Ask, Played, Q, ScriptedLLM, ScriptedRetriever, by_stage, play, shown
 
@@ -30,7 +29,7 @@ NEVER_NONSENSE = {
     *("note_judge", "chain_of_note", "chain_of_thought", "self_refine_revise", "grade_passage", "complexity", "react"),
     *("self_rag_supported", "self_rag_useful", "amber_chunk_filter", "amber_sentence_filter", "amber_sufficient"),
 }
-EVERY_METHOD: list[Callable[..., Awaitable[str]]] = [getattr(methods, name) for name in methods.__all__]
+EVERY_METHOD = build_methods(load_config())
 
 
 def notes_script(verdicts: Sequence[str]) -> Answer:
@@ -112,11 +111,11 @@ def test_deepnote_makes_two_calls_and_three_a_step_and_searches_once_more_than_i
     played = play(deepnote, notes_script(verdicts), max_step=max_step, max_failure=max_failure)
     assert played.log == ["search", "note_init", *STEP * steps, "answer_short"]
     assert played.stops() == [reason]
-    counts = count_events(played.trace)
-    assert (counts["steps"], counts["calls"], counts["searches"]) == (steps, 2 + 3 * steps, 1 + steps)
-    assert played.trace[-2] == {"event": "stop", "reason": reason}
+    counts = count(played.trace)
+    assert (counts.steps, counts.calls, counts.searches) == (steps, 2 + 3 * steps, 1 + steps)
+    assert played.trace[-2] == Stop(reason)
     events = ["ask", "search", "ask", "ask", "note"]  # the note comes after its judge
-    assert [event["event"] for event in played.trace] == ["search", "ask", "note", *events * steps, "stop", "ask"]
+    assert [event.event for event in played.trace] == ["search", "ask", "note", *events * steps, "stop", "ask"]
 
 
 @pytest.mark.parametrize("method", [deepnote, adaptive_note])
@@ -142,7 +141,7 @@ def test_separate_queries_are_searched_at_once_and_merged_by_rank_without_duplic
     assert played.searches == [(Q.question, 3), ("A1?", 3), ("B1?", 3)]
     assert played.batches == [1, 2]
     assert played.llm.asked("note_update")[0]["context"] == shown("a", "b", "d")  # ranks: a b | b d | c a
-    assert [event["query"] for event in played.trace if event["event"] == "search"] == [Q.question, "A1?", "B1?"]
+    assert [event.query for event in played.trace if event.event == "search"] == [Q.question, "A1?", "B1?"]
     script = by_stage(note_init="N0", note_query=" ", note_update="N1", note_judge=YES, answer_short="A")
     again = play(method, script, found, queries="separate", **one_step(method))
     assert again.searches == [(Q.question, 5)] * 2
@@ -256,9 +255,7 @@ def test_the_answer_is_read_from_its_marker_and_a_missing_marker_is_counted(
     (fields,) = played.llm.asked(method.__name__)
     assert (fields["context"], fields["question"]) == (shown("a", "b"), Q.question)
     assert "as few words as possible" in fields["form"]
-    assert [e for e in played.trace if e["event"] == "unreadable"] == [
-        {"event": "unreadable", "stage": method.__name__}
-    ] * unreadable
+    assert [e for e in played.trace if e.event == "parse_failure"] == [ParseFailure(method.__name__)] * unreadable
 
 
 @pytest.mark.parametrize("method", [chain_of_thought, chain_of_note])
@@ -275,9 +272,9 @@ def test_an_unreadable_judge_counts_as_false_and_is_in_the_trace() -> None:
     played = play(deepnote, notes_script(["Both are fine.", YES, ""]), max_failure=2)
     assert played.notes() == [("N0", True), ("N1", False), ("N2", True), ("N3", False)]
     assert played.stops() == ["max_failure"]
-    kinds = [event["event"] for event in played.trace]
-    assert kinds.count("unreadable") == 2
-    assert kinds[kinds.index("unreadable") - 1 :][:3] == ["ask", "unreadable", "note"]
+    kinds = [event.event for event in played.trace]
+    assert kinds.count("parse_failure") == 2
+    assert kinds[kinds.index("parse_failure") - 1 :][:3] == ["ask", "parse_failure", "note"]
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "{}", "@@ {question} <|end|> \x00 ]", "True and False\n" * 50])
@@ -296,20 +293,20 @@ def test_nonsense_ends_every_method_with_a_record(text: str, passages: str) -> N
 
     run_ = asyncio.run(run())
     done = 8 * len(EVERY_METHOD)
-    assert run_.info["samples"] == {"done": done, "of": done, "errors": 0}
+    assert run_.info.samples == Progress(done, done, 0)
     for sample in run_.samples:
-        counts = sample["counts"]
-        assert sample["error"] is None
-        assert counts["empty_responses"] == (0 if text.strip() else counts["calls"])
-        assert all(event["response"] == text for event in sample["trace"] if event["event"] == "ask")
-        asked = [event["stage"] for event in sample["trace"] if event["event"] == "ask"]
+        counts = sample.counts
+        assert sample.error is None
+        assert counts.empty_responses == (0 if text.strip() else counts.calls)
+        assert all(event.response == text for event in sample.trace if event.event == "ask")
+        asked = [event.stage for event in sample.trace if event.event == "ask"]
         assert len(asked) <= 60
-        unreadable = [event["stage"] for event in sample["trace"] if event["event"] == "unreadable"]
+        unreadable = [event.stage for event in sample.trace if event.event == "parse_failure"]
         assert all(asked.count(stage) == unreadable.count(stage) for stage in set(asked) & NEVER_NONSENSE)
         judged = asked.count("note_judge")
-        if sample["method"] in {"deepnote", "adaptive_note"}:
-            assert judged == {"deepnote": 2, "adaptive_note": 1}[sample["method"]]
-            assert [e["kept"] for e in sample["trace"] if e["event"] == "note"] == [True] + [False] * judged
+        if sample.method in {"deepnote", "adaptive_note"}:
+            assert judged == {"deepnote": 2, "adaptive_note": 1}[sample.method]
+            assert [e.kept for e in sample.trace if e.event == "note"] == [True] + [False] * judged
 
 
 def test_the_trace_is_in_the_order_of_asking_whatever_comes_back_first() -> None:
@@ -332,8 +329,8 @@ def test_the_trace_is_in_the_order_of_asking_whatever_comes_back_first() -> None
         return play(three_at_once, answer)
 
     plays = [run(order) for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1])]
-    assert [event["stage"] for event in plays[0].trace] == ["part", "part", "part", "direct_short"]
-    assert [event["response"] for event in plays[0].trace] == [f"answer {number}" for number in range(4)]
+    assert [event.stage for event in plays[0].trace] == ["part", "part", "part", "direct_short"]
+    assert [event.response for event in plays[0].trace] == [f"answer {number}" for number in range(4)]
     assert plays[0].trace == plays[1].trace == plays[2].trace
     assert plays[0].answer == plays[2].answer == "answer 0 answer 1 answer 2 answer 3"
 

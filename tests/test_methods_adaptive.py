@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from rag_notes.methods import adaptive_rag, rat, react
-from rag_notes.running.records import count_events
+from rag_notes.events import count
+from rag_notes.methods.adaptive_rag import adaptive_rag
+from rag_notes.methods.rat import rat
+from rag_notes.methods.react import react
 from rag_notes.types import Question
 from tests.scripted import Played, Q, by_stage, play, shown
 
@@ -15,7 +17,7 @@ SHORT_FORM = "the answer in as few words as possible, for example a name, a date
 
 
 def decisions(played: Played) -> list[tuple[str, str]]:
-    return [(event["what"], event["outcome"]) for event in played.trace if event["event"] == "decision"]
+    return [(event.what, event.outcome) for event in played.trace if event.event == "decision"]
 
 
 def transcripts(played: Played, question: Question = Q) -> list[str]:
@@ -38,14 +40,14 @@ def test_react_shows_each_observation_in_the_next_turn_and_returns_what_it_finis
     assert played.answer == "Dumfries"
     assert played.log == ["react", "search", "react", "search", "react"]
     assert played.searches == [("who built it", 2), ("Telford birthplace", 2)]
-    assert (played.stops(), played.unreadable()) == (["finish"], [])
+    assert (played.stops(), played.parse_failures()) == (["finish"], [])
     first = f"Thought: I need the builder.\nAction: search[who built it]\nObservation:\n{shown('a', 'b')}\n\n"
     second = (
         f"Thought: I need his birthplace.\nAction: search['Telford birthplace']\nObservation:\n{shown('b', 'c')}\n\n"
     )
     assert transcripts(played) == ["", first, first + second]
     assert {fields["form"] for fields in played.llm.asked("react")} == {SHORT_FORM}
-    assert count_events(played.trace)["distinct_passages"] == 3
+    assert count(played.trace).distinct_passages == 3
     keys = {request["stop"][0] for _, request, _ in played.llm.store.rows()}
     assert keys == {"Observation"}
 
@@ -62,7 +64,7 @@ def test_react_that_does_not_finish_answers_from_all_passages_after_max_searches
     script = by_stage(react=turns, answer_short=["Dumfries"])
     played = play(react, script, found, max_searches=limit)
     assert played.log == ["react", "search"] * limit + ["react", "answer_short"]
-    assert (played.answer, played.stops(), played.unreadable()) == ("Dumfries", ["max_searches"], [])
+    assert (played.answer, played.stops(), played.parse_failures()) == ("Dumfries", ["max_searches"], [])
     names = ["a", *(f"p{turn}" for turn in range(limit))] if limit else []
     context = shown(*names) if names else "(none)"
     assert played.llm.asked("answer_short") == [{"context": context, "question": Q.question}]
@@ -81,12 +83,12 @@ def test_react_counts_a_turn_without_an_action_and_it_uses_up_a_search(text: str
     turns = [text, "Action: search[bridge]", text]
     played = play(react, by_stage(react=turns, answer_short="A"), max_searches=2, top_k=1)
     assert played.log == ["react", "react", "search", "react", "answer_short"]
-    assert (played.stops(), played.unreadable()) == (["max_searches"], ["react", "react"])
+    assert (played.stops(), played.parse_failures()) == (["max_searches"], ["react", "react"])
     first = f"Thought: {text}\nObservation:\n(none)\n\n"
     assert transcripts(played)[1] == first
     assert transcripts(played)[2] == first + f"Thought: Action: search[bridge]\nObservation:\n{shown('a')}\n\n"
     assert played.llm.asked("answer_short")[0]["context"] == shown("a")
-    assert count_events(played.trace)["empty_responses"] == (0 if text else 2)
+    assert count(played.trace).empty_responses == (0 if text else 2)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_react_counts_a_turn_without_an_action_and_it_uses_up_a_search(text: str
 def test_react_reads_a_search_as_models_write_it(action: str, query: str) -> None:
     script = by_stage(react=[f"Thought: look.\n{action}", "Action: finish[A]"])
     played = play(react, script, lambda _: [])
-    assert (played.searches, played.unreadable()) == ([(query, 5)], [])
+    assert (played.searches, played.parse_failures()) == ([(query, 5)], [])
     assert transcripts(played)[1].endswith("\nObservation:\n(none)\n\n")  # nothing found
 
 
@@ -155,16 +157,16 @@ def test_rat_revises_each_step_with_a_search_on_all_that_is_written_so_far() -> 
         q | {"context": "(none)", "steps": "Telford built it.", "step": "He was born in Perth."},
     ]
     assert played.llm.asked("answer_short") == [q | {"context": "Telford built it.\nHe was born in Dumfries."}]
-    assert (played.answer, played.stops(), played.unreadable()) == ("Dumfries", [], [])
+    assert (played.answer, played.stops(), played.parse_failures()) == ("Dumfries", [], [])
 
 
 def test_rat_keeps_the_draft_of_a_step_whose_revision_is_empty_and_counts_it() -> None:
     script = by_stage(rat_draft=["One.\nTwo."], rat_revise=[" \n", "Second."], answer_short="A")
     played = play(rat, script)
     assert played.queries() == [f"{Q.question} One.", f"{Q.question} One. Two."]
-    assert played.unreadable() == ["rat_revise"]
+    assert played.parse_failures() == ["rat_revise"]
     assert played.llm.asked("answer_short")[0]["context"] == "One.\nSecond."
-    assert count_events(played.trace)["empty_responses"] == 1
+    assert count(played.trace).empty_responses == 1
 
 
 @pytest.mark.parametrize(("limit", "stops"), [(1, ["max_steps"]), (2, ["max_steps"]), (3, []), (4, [])])
@@ -181,7 +183,7 @@ def test_rat_without_a_draft_searches_nothing_and_says_so_to_the_reader() -> Non
     played = play(rat, by_stage(rat_draft="\n", answer_short="A"))
     assert (played.log, played.answer) == (["rat_draft", "answer_short"], "A")
     assert played.llm.asked("answer_short")[0]["context"] == "(none)"
-    assert count_events(played.trace)["empty_responses"] == 1
+    assert count(played.trace).empty_responses == 1
 
 
 def test_rat_drafts_in_chinese() -> None:
@@ -214,7 +216,7 @@ STRATEGIES = {"direct_short": "by heart", "answer_short": "read", "ircot_thought
 def test_adaptive_rag_takes_the_strategy_that_the_model_names(response: str, label: str, unread: list[str]) -> None:
     played = play(adaptive_rag, by_stage(complexity=[response], **STRATEGIES), top_k=2, max_passages=9, max_steps=1)
     assert played.log == ["complexity", *STRATEGY_LOGS[label]]
-    assert (decisions(played), played.unreadable()) == ([("complexity", label)], unread)
+    assert (decisions(played), played.parse_failures()) == ([("complexity", label)], unread)
     assert played.llm.asked("complexity") == [{"question": Q.question}]
     assert {top_k for _, top_k in played.searches} <= {2}
     assert played.answer == ("by heart" if label == "A" else "read")

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from rag_notes.methods import amber, deepnote
-from rag_notes.running.records import count_events
+from rag_notes.events import count
+from rag_notes.methods.amber import amber
+from rag_notes.methods.deepnote import deepnote
 from rag_notes.types import Question
 from tests.scripted import Ask, Q, by_stage, play, shown, together
 
@@ -58,7 +59,7 @@ def test_amber_filters_updates_and_stops_once_the_memory_suffices() -> None:
     ]
     assert played.llm.asked("amber_sufficient") == [q | {"note": "M1"}]
     assert played.llm.asked("answer_short") == [q | {"context": "M1"}]
-    assert (played.notes(), played.unreadable()) == ([("M1", True)], [])
+    assert (played.notes(), played.parse_failures()) == ([("M1", True)], [])
 
 
 def test_amber_goes_on_with_new_questions_and_keeps_the_better_memory() -> None:
@@ -108,8 +109,8 @@ def test_amber_goes_on_with_new_questions_and_keeps_the_better_memory() -> None:
         q | {"note": "M1", "queries": Q2},
     ]
     assert played.llm.asked("answer_short") == [q | {"context": "M3"}]
-    counts = count_events(played.trace)
-    assert (counts["steps"], counts["searches"], counts["distinct_passages"]) == (2, 3, 4)
+    counts = count(played.trace)
+    assert (counts.steps, counts.searches, counts.distinct_passages) == (2, 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +143,8 @@ def test_each_part_of_amber_can_be_taken_out(switches: dict[str, Any], asks: lis
 def test_amber_without_its_parts_first_asks_what_deepnote_asks() -> None:
     script = by_stage(note_init="N0", amber_sufficient=YES, answer_short="A")
     ours, theirs = play(amber, script, **OFF), play(deepnote, script, max_step=0)
-    asked = [next(event for event in played.trace if event["event"] == "ask") for played in (ours, theirs)]
-    assert asked[0]["stage"] == "note_init"
+    asked = [next(event for event in played.trace if event.event == "ask") for played in (ours, theirs)]
+    assert asked[0].stage == "note_init"
     assert asked[0] == asked[1]  # with the key in the store: asked for once
     assert ours.llm.asks[-1] == theirs.llm.asks[-1]
 
@@ -181,7 +182,7 @@ def test_where_nothing_is_found_or_nothing_is_left_the_memory_stays_empty(
     assert [query for query, _ in played.searches] == [question.question, "A?", "B？"]
     assert played.llm.asked("amber_query")[1] == {"question": question.question, "note": none, "queries": "A?"}
     assert played.llm.asked("answer_short")[0]["context"] == none
-    assert (played.notes(), played.stops(), played.unreadable()) == ([], ["max_iterations"], [])
+    assert (played.notes(), played.stops(), played.parse_failures()) == ([], ["max_iterations"], [])
 
 
 def test_an_iteration_in_which_everything_is_filtered_out_counts_and_leaves_the_memory() -> None:
@@ -221,7 +222,7 @@ def test_a_first_memory_that_comes_back_empty_is_recorded_and_the_next_is_writte
         "answer_short",
     ]
     assert played.notes() == [("", True), ("M2", True)]
-    assert count_events(played.trace)["empty_responses"] == 1
+    assert count(played.trace).empty_responses == 1
 
 
 @pytest.mark.parametrize("verdict", ["", "maybe", '{"result": "both"}', "useful or useless"])
@@ -229,8 +230,8 @@ def test_an_unreadable_chunk_filter_counts_as_useless(verdict: str) -> None:
     script = by_stage(amber_chunk_filter=[verdict, USEFUL], note_init=["M"], amber_sufficient=[YES], answer_short=["A"])
     played = play(amber, script, lambda _: "ab", sentence_filter=False, agents=False)
     assert played.llm.asked("note_init")[0]["context"] == shown("b")
-    assert played.unreadable() == ["amber_chunk_filter"]
-    assert [event["event"] for event in played.trace][:4] == ["search", "ask", "unreadable", "ask"]
+    assert played.parse_failures() == ["amber_chunk_filter"]
+    assert [event.event for event in played.trace][:4] == ["search", "ask", "parse_failure", "ask"]
 
 
 LONG = "Ayr. She liked tea. It burnt"  # the id of a passage with three sentences
@@ -258,7 +259,7 @@ def test_the_sentence_filter_keeps_what_is_copied_and_the_whole_passage_where_no
     whole = shown(LONG, "b")
     expected = whole if read is None else whole.replace("Text of Ayr. She liked tea. It burnt.", read)
     assert played.llm.asked("note_init")[0]["context"] == expected
-    assert played.unreadable() == ["amber_sentence_filter"] * bad
+    assert played.parse_failures() == ["amber_sentence_filter"] * bad
 
 
 def test_chinese_sentences_are_put_together_without_spaces() -> None:
@@ -285,7 +286,7 @@ def test_unreadable_verdicts_on_the_memory_count_as_no() -> None:
     )
     played = play(amber, script, max_iterations=2, **OFF)
     assert played.notes() == [("M1", True), ("M2", False)]
-    assert played.unreadable() == ["amber_sufficient", "note_judge", "amber_sufficient"]
+    assert played.parse_failures() == ["amber_sufficient", "note_judge", "amber_sufficient"]
     assert (played.stops(), played.llm.asked("answer_short")[0]["context"]) == (["max_iterations"], "M1")
 
 
@@ -316,7 +317,7 @@ def test_a_new_question_without_its_marker_is_counted_and_the_original_is_search
     searched = query or question.question
     assert [asked for asked, _ in played.searches] == [question.question, searched, searched]
     assert played.llm.asked("amber_query")[1]["queries"] == searched
-    assert played.unreadable() == ([] if query else ["amber_query"] * 2)
+    assert played.parse_failures() == ([] if query else ["amber_query"] * 2)
 
 
 @pytest.mark.parametrize("stage", ["amber_chunk_filter", "amber_sentence_filter"])
@@ -332,5 +333,5 @@ def test_the_passages_are_filtered_at_the_same_time(stage: str) -> None:
     waited, at_once = play(amber, together(5, script, {stage}), **only), play(amber, script, **only)
     assert waited.log == at_once.log
     assert waited.log[:6] == ["search", *[stage] * 5]
-    assert waited.unreadable() == [stage] * 5
+    assert waited.parse_failures() == [stage] * 5
     assert waited.trace == at_once.trace

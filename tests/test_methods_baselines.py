@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from rag_notes.methods import recomp, retrieve_read, self_rag, self_refine, self_rerank
-from rag_notes.methods.recomp import extract
-from rag_notes.running.records import count_events
+from rag_notes.events import Decision, count
+from rag_notes.methods.recomp import extract, recomp
+from rag_notes.methods.retrieve_read import retrieve_read
+from rag_notes.methods.self_rag import self_rag
+from rag_notes.methods.self_refine import self_refine
+from rag_notes.methods.self_rerank import self_rerank
 from rag_notes.types import Passage, Question
 from tests.scripted import Answer, Ask, Q, by_stage, play, shown, together
 
@@ -66,7 +69,7 @@ def test_self_refine_criticises_and_revises_the_vanilla_answer(found: str) -> No
     assert played.llm.asked("self_refine_revise") == [
         fields | {"answer": "Ayr", "critique": "[1] says Dumfries.", "form": FORM}
     ]
-    assert played.unreadable() == []
+    assert played.parse_failures() == []
 
 
 def test_self_refine_goes_on_from_the_revised_answer_and_counts_a_missing_marker() -> None:
@@ -81,8 +84,8 @@ def test_self_refine_goes_on_from_the_revised_answer_and_counts_a_missing_marker
     revised = [(fields["answer"], fields["critique"]) for fields in played.llm.asked("self_refine_revise")]
     assert revised == [("A0", "C1"), ("A1", "C2"), ("A2", "C3")]
     assert played.answer == ""  # an empty revision stands, and is counted twice over
-    assert played.unreadable() == ["self_refine_revise"] * 2
-    assert count_events(played.trace)["empty_responses"] == 1
+    assert played.parse_failures() == ["self_refine_revise"] * 2
+    assert count(played.trace).empty_responses == 1
 
 
 # Self-Rerank
@@ -97,7 +100,7 @@ def test_self_rerank_reads_the_relevant_passages_the_best_first_and_equals_by_ra
     assert played.llm.asked("answer_short") == [
         {"context": shown("d", "b", "e", "a", "f"), "question": Q.question}  # 3, 2 2, 1 1
     ]
-    assert played.unreadable() == []
+    assert played.parse_failures() == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_an_unreadable_grade_counts_as_0_and_nothing_relevant_is_an_empty_contex
 ) -> None:
     played = play(self_rerank, graded(grades, answer_short="Dumfries"))
     assert played.llm.asked("answer_short")[0]["context"] == read
-    assert played.unreadable() == ["grade_passage"] * bad
+    assert played.parse_failures() == ["grade_passage"] * bad
 
 
 def test_self_rerank_that_finds_nothing_grades_nothing() -> None:
@@ -181,7 +184,7 @@ def test_self_rag_skips_a_try_without_a_relevant_passage_and_an_empty_rewrite_is
     assert played.log == [*TRY, "rewrite_query", "search", "grade_passage", "rewrite_query", *TRY]
     assert [query for query, _ in played.searches] == [Q.question, "mill builder", Q.question]
     assert (played.answer, played.stops()) == ("A2", ["supported and useful"])
-    assert count_events(played.trace)["empty_responses"] == 1
+    assert count(played.trace).empty_responses == 1
     # The answer of an earlier try stands where the last one has nothing to read.
     script = graded(
         {"a": "1"}, answer_short=["A1"], self_rag_supported=NO, self_rag_useful=NO, rewrite_query=["mill builder"]
@@ -199,7 +202,7 @@ def test_self_rag_answers_from_what_it_knows_where_no_try_finds_a_relevant_passa
     search = ["search", *["grade_passage"] * len(found)]
     assert played.log == [*search, *["rewrite_query", *search] * (max_tries - 1), "direct_short"]
     assert played.llm.asked("direct_short") == [{"question": Q.question}]
-    assert [event["event"] for event in played.trace][-2:] == ["stop", "ask"]
+    assert [event.event for event in played.trace][-2:] == ["stop", "ask"]
     assert (played.answer, played.stops()) == ("Ayr", ["max_tries"])
 
 
@@ -215,7 +218,7 @@ def test_an_unreadable_check_of_self_rag_counts_as_failed() -> None:
     )
     played = play(self_rag, script, lambda _: "a", max_tries=2)
     assert played.stops() == ["max_tries"]
-    assert played.unreadable() == ["self_rag_supported", "self_rag_useful"]
+    assert played.parse_failures() == ["self_rag_supported", "self_rag_useful"]
 
 
 def test_the_two_checks_go_out_together_and_the_trace_is_the_same_whatever_comes_back_first() -> None:
@@ -235,7 +238,7 @@ def test_the_two_checks_go_out_together_and_the_trace_is_the_same_whatever_comes
 
     orders = [script, together(2, script, {*CHECKS}), *(last(stage) for stage in CHECKS)]
     plays = [play(self_rag, order, lambda _: "ab", max_tries=1) for order in orders]
-    assert [event.get("stage") for event in plays[0].trace[-5:]] == [
+    assert [getattr(event, "stage", None) for event in plays[0].trace[-5:]] == [
         *("self_rag_supported", "self_rag_supported"),  # the ask, and that it could not be read
         *("self_rag_useful", "self_rag_useful"),
         None,
@@ -246,8 +249,8 @@ def test_the_two_checks_go_out_together_and_the_trace_is_the_same_whatever_comes
 def test_every_unreadable_grade_is_recorded_behind_its_own_ask() -> None:
     script = graded({"a": "1", "b": "?", "c": "2", "d": "?", "e": "1"}, answer_short="A")
     at_once, held_back = play(self_rerank, script), play(self_rerank, together(5, script, {"grade_passage"}))
-    kinds = [event["event"] for event in at_once.trace]
-    assert kinds == ["search", "ask", "ask", "unreadable", "ask", "ask", "unreadable", "ask", "ask"]
+    kinds = [event.event for event in at_once.trace]
+    assert kinds == ["search", "ask", "ask", "parse_failure", "ask", "ask", "parse_failure", "ask", "ask"]
     assert held_back.trace == at_once.trace  # answers from the store, and over the network
 
 
@@ -296,7 +299,7 @@ def test_recomp_answers_from_the_extract() -> None:
     played = play(recomp, by_stage(answer_short=["b"]), question=question, top_k=3, sentences=1)
     assert (played.answer, played.log, played.searches) == ("b", ["search", "answer_short"], [(question.question, 3)])
     assert played.llm.asked("answer_short") == [{"context": "Title b: Text of b.", "question": question.question}]
-    assert played.trace[1] == {"event": "decision", "what": "summary", "outcome": "Title b: Text of b."}
+    assert played.trace[1] == Decision("summary", "Title b: Text of b.")
 
 
 @pytest.mark.parametrize("question", [Q, ZH])
@@ -304,7 +307,7 @@ def test_recomp_answers_from_the_extract() -> None:
 def test_recomp_answers_from_what_it_knows_where_no_sentence_is_similar(question: Question, found: str) -> None:
     played = play(recomp, by_stage(direct_short=["Ayr"]), lambda _: found, question=question)
     assert (played.answer, played.log) == ("Ayr", ["search", "direct_short"])
-    assert played.trace[1] == {"event": "decision", "what": "summary", "outcome": "(none)"}
+    assert played.trace[1] == Decision("summary", "(none)")
     assert played.llm.asked("direct_short") == [{"question": question.question}]
 
 
@@ -314,7 +317,7 @@ def test_recomp_answers_from_the_summary_that_the_llm_writes() -> None:
     assert (played.answer, played.log) == ("Dumfries", ["search", "recomp_summary", "answer_short"])
     assert played.llm.asked("recomp_summary") == [{"context": shown("a", "b"), "question": Q.question}]
     assert played.llm.asked("answer_short")[0]["context"] == "None of them but Ellen Reid built it."
-    assert [e["outcome"] for e in played.trace if e["event"] == "decision"] == ["None of them but Ellen Reid built it."]
+    assert [e.outcome for e in played.trace if e.event == "decision"] == ["None of them but Ellen Reid built it."]
 
 
 @pytest.mark.parametrize(("question", "nothing"), [(Q, "none"), (Q, " None.\n"), (Q, ""), (ZH, "无"), (ZH, "无。")])
@@ -322,4 +325,4 @@ def test_recomp_prepends_nothing_where_the_llm_says_that_nothing_helps(question:
     script = by_stage(recomp_summary=[nothing], direct_short=["Ayr"])
     played = play(recomp, script, question=question, compressor="abstractive")
     assert (played.answer, played.log) == ("Ayr", ["search", "recomp_summary", "direct_short"])
-    assert [e["outcome"] for e in played.trace if e["event"] == "decision"] == ["(none)"]
+    assert [e.outcome for e in played.trace if e.event == "decision"] == ["(none)"]

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from rag_notes.methods import flare, ircot
-from rag_notes.running.records import count_events
+from rag_notes.events import count
+from rag_notes.methods.flare import flare
+from rag_notes.methods.ircot import ircot
 from rag_notes.types import Question
 from tests.scripted import Q, by_stage, play, shown
 
@@ -29,7 +30,7 @@ def test_flare_searches_with_the_sure_words_of_an_unsure_sentence_and_writes_it_
     assert played.answer == "Dumfries"
     assert played.log == ["search", "flare_sentence", "flare_sentence", "search", "flare_sentence", "flare_sentence"]
     assert played.searches == [(Q.question, 3), ("He was born in then.", 3)]
-    assert (played.stops(), played.unreadable()) == (["answer reached"], [])
+    assert (played.stops(), played.parse_failures()) == (["answer reached"], [])
     asked = played.llm.asked("flare_sentence")
     assert [(fields["context"], fields["text"]) for fields in asked] == [
         (shown("a"), "(none)"),
@@ -39,8 +40,8 @@ def test_flare_searches_with_the_sure_words_of_an_unsure_sentence_and_writes_it_
     ]
     assert {(fields["question"], fields["form"]) for fields in asked} == {(Q.question, SHORT_FORM)}
     assert all(request["logprobs"] for _, request, _ in played.llm.store.rows())
-    events = [event for event in played.trace if event["event"] == "ask"]
-    assert events[1]["logprobs"][:2] == [["He ", 0.0], ["was ", -0.6931]]
+    events = [event for event in played.trace if event.event == "ask"]
+    assert (events[1].logprobs or [])[:2] == [("He ", 0.0), ("was ", -0.6931)]
 
 
 def test_flare_does_not_mind_unsure_words_after_the_first_sentence() -> None:
@@ -162,7 +163,7 @@ def test_ircot_searches_with_each_thought_and_the_reader_gets_the_passages_alone
         "answer_short",
     ]
     assert played.searches == [(query, 2) for query in found]
-    assert (played.answer, played.stops(), played.unreadable()) == ("Dumfries", ["answer reached"], [])
+    assert (played.answer, played.stops(), played.parse_failures()) == ("Dumfries", ["answer reached"], [])
     assert [(fields["context"], fields["thoughts"]) for fields in played.llm.asked("ircot_thought")] == [
         (shown("a", "b"), "(none)"),
         (shown("a", "b", "c"), "Telford built it."),
@@ -203,9 +204,9 @@ def test_ircot_never_goes_past_max_passages(limit: int, second: str, kept: str, 
     played = play(ircot, by_stage(ircot_thought=["One."], answer_short="A"), found, max_passages=limit)
     assert (played.log, played.stops()) == (["search", "ircot_thought", "search", "answer_short"], ["max_passages"])
     assert played.llm.asked("answer_short")[0]["context"] == shown(*kept)
-    searches = [event for event in played.trace if event["event"] == "search"]
-    assert [hit["id"] for event in searches for hit in event["hits"] if hit.get("unread")] == unread
-    assert count_events(played.trace)["distinct_passages"] == limit
+    searches = [event for event in played.trace if event.event == "search"]
+    assert [hit.id for event in searches for hit in event.hits if hit.unread] == unread
+    assert count(played.trace).distinct_passages == limit
 
 
 def test_ircot_that_starts_with_max_passages_does_not_think() -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from rag_notes.config import ConfigError, load_config
-from rag_notes.running.evaluate import evaluate
+from rag_notes.events import searches
 from rag_notes.methods.vanilla import vanilla
-from rag_notes.running.records import Run
 from rag_notes.retrieval.noise import ControlledNoise, controllable
-from rag_notes.studies.noise import run_noise, with_noise
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Condition, Run
+from rag_notes.running.run import with_noise
+from rag_notes.studies import robustness
 from rag_notes.types import Dataset, Hit, Passage, QAPair, Question
 from tests.scripted import ScriptedLLM, ScriptedRetriever, by_stage
 
@@ -118,30 +120,37 @@ def test_only_questions_with_known_gold_and_a_text_of_their_own_are_controllable
 
 
 def test_the_record_of_a_run_says_how_much_noise() -> None:
-    dataset, retriever = with_noise(DATASET, Ranking(lambda _: RANKING), noise_percent=40)
-    assert dataset.name == "made-noise40"
+    dataset, retriever = with_noise(DATASET, Ranking(lambda _: RANKING), 40)
+    assert dataset.name == "made"
     assert retriever.describe() == {
         "name": "scripted with 40 % noise",
         "noise_percent": 40,
         "retriever": {"name": "scripted"},
     }
     run = asyncio.run(_run(dataset, retriever))
-    assert [sample["metrics"].get("all_gold_first") for sample in run.samples] == [1.0, 1.0, 1.0]
-    assert {hit["id"] for hit in run.samples[0]["trace"][0]["hits"]} == {"bridge", "builder", "n3", "n1"}
+    assert (run.dataset, run.label, run.info.condition.noise_percent) == ("made", "made-noise40", 40)
+    assert [sample.metrics.get("all_gold_first") for sample in run.samples] == [1.0, 1.0, 1.0]
+    (search,) = searches(run.samples[0].trace)
+    assert {hit.id for hit in search.hits} == {"bridge", "builder", "n3", "n1"}
     with pytest.raises(ConfigError, match="dataset bare: no question has gold passages"):
-        with_noise(Dataset("bare", (Question("q", "Who?"),), CORPUS), Ranking(lambda _: RANKING), noise_percent=40)
+        with_noise(Dataset("bare", (Question("q", "Who?"),), CORPUS), Ranking(lambda _: RANKING), 40)
 
 
 async def _run(dataset: Dataset, retriever: ControlledNoise) -> Run:
     script = by_stage(answer_short="Dumfries", answer_yes_no="No", answer_long_form="Baltic")
     return await evaluate(
-        [vanilla], dataset.questions, retriever, ScriptedLLM(script), dataset=dataset.name, progress=False
+        [vanilla],
+        dataset.questions,
+        retriever,
+        ScriptedLLM(script),
+        dataset=dataset.name,
+        condition=Condition(noise_percent=40),
+        progress=False,
     )
 
 
 def test_the_study_runs_every_ratio_in_a_folder_of_its_own(tmp_path: Path) -> None:
     options = [
-        "study=robustness",
         f"runs={tmp_path}",
         "limit=3",
         "study.noise_percent=[0,100]",
@@ -149,21 +158,23 @@ def test_the_study_runs_every_ratio_in_a_folder_of_its_own(tmp_path: Path) -> No
         "llm.max_tokens=1",  # nothing is recorded for this
         "retriever.cache=null",
     ]
-    runs = asyncio.run(run_noise(load_config(options), options, progress=False))
-    assert [run.dataset for run in runs] == ["mini-noise0", "mini-noise100"]
-    assert [run.info["settings"]["retriever"]["noise_percent"] for run in runs] == [0, 100]
-    assert all("no recorded response" in sample["error"] for run in runs for sample in run.samples)
-    assert [len(run.samples) for run in runs] == [3, 3]
+    study = asyncio.run(robustness.run(options, progress=False))
+    assert [run.label for run in study.noisy] == ["mini-noise0", "mini-noise100"]
+    assert [run.label for run in study.plain] == ["mini"]
+    assert [run.info.retriever["noise_percent"] for run in study.noisy] == [0, 100]
+    assert all("no recorded response" in str(sample.error) for run in study.runs for sample in run.samples)
+    assert [len(run.samples) for run in study.runs] == [3, 3, 3]
     assert sorted(path.name.rsplit("-", 1)[0] for path in tmp_path.iterdir()) == [
+        "mini-Qwen2.5-Coder-1.5B-Instruct",
         "mini-noise0-Qwen2.5-Coder-1.5B-Instruct",
         "mini-noise100-Qwen2.5-Coder-1.5B-Instruct",
     ]
-    again = asyncio.run(run_noise(load_config(options), options, progress=False))
-    assert [run.samples for run in again] == [run.samples for run in runs]
+    again = asyncio.run(robustness.run(options, progress=False))
+    assert [run.samples for run in again.runs] == [run.samples for run in study.runs]
 
 
 def test_a_study_without_ratios_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"study\.noise_percent: no noise ratio is named"):
-        asyncio.run(run_noise(load_config(), progress=False))
+        asyncio.run(robustness.run(["study.noise_percent=[]"], progress=False))
     with pytest.raises(ConfigError, match="noise_percent"):
         load_config(["study=robustness", "study.noise_percent=[140]"])

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,14 @@ import nbformat
 import papermill
 import pytest
 
-from rag_notes.config import CONF, PROJECT, choices, load_config
-from rag_notes.running.run import label, reproduce
+from rag_notes.config import CONF, PROJECT, ConfigError, choices, load_config
+from rag_notes.running.run import label
+from rag_notes.studies import notebook
+from rag_notes.studies.base import RUNS_MIME
+from rag_notes.studies.notebook import as_page, lacking, reproduce, reproduce_all, studies
 from tests.loopback import Loopback
 
+OWN = sorted(set(choices("study")) - {"quickstart"})  # the studies with a module of their own
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
 SAMPLES = PROJECT.parent / "shared" / "data"
 RECORDING = PROJECT / "data" / "recordings" / "mini.jsonl.xz"
@@ -69,10 +74,19 @@ def test_the_parameters_are_literals_in_one_cell_and_papermill_sees_them(path: P
     assert list(papermill.inspect_notebook(str(path))) == names
 
 
-@pytest.mark.parametrize("study", sorted(set(choices("study")) - {"quickstart"}))
-def test_a_notebook_that_is_opened_by_hand_is_its_own_study(study: str) -> None:
-    source = PROJECT / load_config([f"study={study}"]).study.notebook
-    assert any(f'load_study("{study}", options)' in "".join(cell["source"]) for cell in code(source))
+@pytest.mark.parametrize("study", OWN)
+def test_a_notebook_runs_its_own_study_first_and_shows_it(study: str) -> None:
+    parameters, first, *others = code(PROJECT / load_config([f"study={study}"]).study.notebook)
+    names = {target.id for line in parse(parameters).body for target in line.targets}  # type: ignore[attr-defined]
+    assert {"options", "dataset", "llm", "limit"} <= names
+    lines = "".join(first["source"]).splitlines()
+    assert f"from rag_notes.studies import {study}" in lines
+    assert any(line.startswith(f"study = await {study}.run(options") for line in lines)
+    assert lines[-1] == "study"
+    for cell in others:  # what the study does is in its module
+        tree = parse(cell)
+        assert not [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom | ast.Await)]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -109,7 +123,7 @@ REAL = {
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="the samples of real data sets are not there")
-@pytest.mark.parametrize("study", sorted(set(choices("study")) - {"quickstart"}))
+@pytest.mark.parametrize("study", OWN)
 def test_a_study_runs_on_real_data_with_a_server(study: str, tmp_path: Path) -> None:
     options = [
         *(f"study={study}", f"dataset=[{','.join(REAL)}]", "limit=3", "retriever.cache=null", "resamples=200"),
@@ -125,29 +139,32 @@ def test_a_study_runs_on_real_data_with_a_server(study: str, tmp_path: Path) -> 
 
 def check(study: str, options: list[str], folder: Path, *, sends: bool = False) -> None:
     """Reproduce a study and check what it leaves behind; `sends` says whether it may ask a model."""
-    executed = reproduce(options)
+    executed, missing = reproduce(options)
+    assert missing == 0
     config = load_config(options)
     assert executed.parent == folder / "runs" / study
     assert {path.name for path in executed.parent.iterdir()} == {executed.name, f"{executed.stem}.html"}
 
-    notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    made = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
+    outputs = [output for cell in made.cells if cell.cell_type == "code" for output in cell.outputs]
     assert outputs
     assert [output for output in outputs if output.output_type == "error"] == []
     stderr = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stderr")
     assert [line for line in stderr.splitlines() if line and "answer" not in line] == []  # the progress bar only
-    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+    assert all(cell.execution_count for cell in made.cells if cell.cell_type == "code")
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert any("text/html" in output.get("data", {}) for output in outputs)
 
     text = executed.read_text(encoding="utf-8")
     page = executed.with_suffix(".html").read_text(encoding="utf-8")
-    assert notebook.cells[0].source.splitlines()[0].removeprefix("# ") in page
+    assert made.cells[0].source.splitlines()[0].removeprefix("# ") in page
     for place in (PROJECT, Path.home()):
         assert f"{place}/" not in text
         assert f"{place}/" not in page
 
-    if any("save_figure" in cell.source for cell in notebook.cells):
+    shown = [output for output in outputs if output.output_type in {"display_data", "execute_result"}]
+    if study != "quickstart":
+        assert RUNS_MIME in shown[0]["data"]  # the runs come first
         files = {path.name for path in (folder / "figures").iterdir() if path.name.startswith(f"{study}-")}
         stems = {Path(name).stem for name in files}
         assert stems
@@ -160,4 +177,73 @@ def check(study: str, options: list[str], folder: Path, *, sends: bool = False) 
     for run_file in (folder / "runs").glob("*/run.json"):
         info = json.loads(run_file.read_text(encoding="utf-8"))
         assert (info["status"], info["samples"]["errors"]) == ("finished", 0)
-        assert sends or info["usage"]["sent"] == 0
+        assert sends or info["endpoint"] == "recorded"
+
+
+def test_a_page_loads_nothing_and_runs_no_script() -> None:
+    evil = "<script>document.title = 'run'</script><img src=x onerror=alert(1)>"
+    cell = nbformat.v4.new_code_cell(  # type: ignore[no-untyped-call]
+        "1",
+        outputs=[nbformat.v4.new_output("display_data", data={"text/html": evil})],  # type: ignore[no-untyped-call]
+    )
+    page = as_page(nbformat.v4.new_notebook(cells=[cell]))  # type: ignore[no-untyped-call]
+    (policy,) = re.findall(r'<meta content="([^"]*)" http-equiv="Content-Security-Policy"/>', page)
+    assert policy.startswith("default-src 'none';")
+    assert "script-src" not in policy  # none may run: that of default-src holds
+    assert page.index("Content-Security-Policy") < min(page.index("<style"), page.index("<script"))
+    assert page.count("<script") == evil.count("<script")  # no other is there
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|@import|url\(["']?https?:""", page)
+
+
+def test_what_a_study_lacks_is_read_from_its_notebook() -> None:
+    outputs = [
+        nbformat.v4.new_output("execute_result", data={RUNS_MIME: {"lacking": number}, "text/plain": "a study"})  # type: ignore[no-untyped-call]
+        for number in (2, 3)
+    ]
+    cells = [nbformat.v4.new_markdown_cell("# A"), nbformat.v4.new_code_cell("a", outputs=outputs)]  # type: ignore[no-untyped-call]
+    assert lacking(nbformat.v4.new_notebook(cells=cells)) == 5  # type: ignore[no-untyped-call]
+
+
+def test_failed_answers_are_counted_by_reproduce(tmp_path: Path) -> None:
+    options = ["study=content_filter", f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}", "limit=2"]
+    assert reproduce([*options, "llm.max_tokens=1"]).lacking == 2  # nothing is recorded for this
+
+
+def test_all_studies_run_beside_each_other_and_share_their_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 12)
+    common = [f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}", "dataset=mini", "limit=2"]
+    common += ["method=[vanilla,chain_of_note]", "resamples=50", "retriever.cache=null"]
+    chosen = ["verification", "case_studies", "cost", "main_results"]  # two of them need the same run
+    made = list(reproduce_all([[f"study={study}", *common] for study in chosen]))
+    assert [each.notebook.parent.name for each in made] == ["main_results", "case_studies", "cost", "verification"]
+    assert [each.lacking for each in made] == [0, 0, 0, 0]
+    infos = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "runs").glob("mini-Qwen*/run.json")]
+    both = [info for info in infos if list(info["methods"]) == ["vanilla", "chain_of_note"]]
+    assert [info["studies"] for info in both] == [sorted(chosen)]
+    assert [(info["status"], info["samples"]["done"]) for info in both] == [("finished", 4)]
+
+
+def test_with_a_model_that_is_asked_studies_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def made(options: list[str]) -> notebook.Reproduced:
+        order.append(options[0])
+        return notebook.Reproduced(Path(options[0]), 0)
+
+    monkeypatch.setattr(notebook, "reproduce", made)
+    monkeypatch.setattr(notebook, "ProcessPoolExecutor", None)  # calling it would fail
+    asked = ["llm=openai", "llm.base_url=http://127.0.0.1:9/v1"]
+    list(reproduce_all([[f"study={study}", *asked] for study in ("cost", "top_k", "main_results")]))
+    assert order == ["study=main_results", "study=cost", "study=top_k"]
+
+
+def test_studies_are_named_in_the_order_of_their_notebooks() -> None:
+    assert studies()[:2] == ["quickstart", "main_results"]
+    assert sorted(studies()) == choices("study")
+
+
+def test_a_notebook_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"study\.notebook: .*nowhere\.ipynb does not exist"):
+        reproduce(["study=cost", "study.notebook=notebooks/nowhere.ipynb"])

@@ -1,87 +1,17 @@
 """What a study will take is known before anything is spent, and nothing is asked to find it out."""
 
 import asyncio
-import inspect
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rag_notes import methods
 from rag_notes.cli import main
 from rag_notes.config import load_config
-from rag_notes.running.evaluate import describe_method
-from rag_notes.running.plan import AT_MOST, Plan, plan
-from rag_notes.running.records import count_events
 from rag_notes.studies.parts import parts
+from rag_notes.studies.plan import Plan, plan
 from tests.loopback import Loopback
-from tests.scripted import Ask, play
-
-FUNCTIONS = {name: getattr(methods, name) for name in methods.__all__}
-SAYS = {  # answers that keep a method going, or make it give up, whatever it asks
-    "yes": "True",
-    "no": "False",
-    "useful": '{"status": "useful"}',
-    "2": "2",
-    "C": "C",
-    "search": "Thought: more.\nAction: search[ships]",
-    "lines": "One step.\nAnother step.\nA third one.\nA fourth.\nA fifth.\nA sixth.",
-    "empty": "",
-}
-
-
-def asked(name: str, say: str, **settings: Any) -> int:
-    """How many calls a method makes of an LLM that says one thing, numbered so that nothing is said twice."""
-    number = 0
-
-    def answer(ask: Ask) -> str:
-        nonlocal number
-        number += 1
-        return (
-            f"{SAYS[say]}" if say not in {"lines"} else "\n".join(f"{number} {line}" for line in SAYS[say].split("\n"))
-        )
-
-    return count_events(play(FUNCTIONS[name], answer, **settings).trace)["calls"]
-
-
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_no_method_makes_more_calls_than_its_bound(name: str) -> None:
-    settings = describe_method(FUNCTIONS[name])["settings"]
-    bound = AT_MOST[name](settings)
-    assert max(asked(name, say) for say in SAYS) <= bound
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "say", "calls"),
-    [
-        ("vanilla", {}, "yes", 1),
-        ("self_refine", {"rounds": 2}, "yes", 5),
-        ("self_rerank", {"top_k": 5}, "2", 6),
-        ("recomp", {"compressor": "abstractive"}, "yes", 2),
-        ("react", {"max_searches": 3}, "search", 5),
-        ("self_rag", {"max_tries": 2, "top_k": 5}, "2", 17),
-        ("rat", {"max_steps": 3}, "lines", 5),
-        ("ircot", {"max_steps": 3}, "lines", 4),
-        ("deepnote", {"max_step": 2}, "yes", 8),
-        ("adaptive_note", {"collector_iterations": 2}, "yes", 8),
-        ("adaptive_note", {"collector_iterations": 2, "reviewer": False}, "yes", 6),
-        ("amber", {"max_iterations": 1}, "useful", 16),
-        ("amber", {"max_iterations": 2, "agents": False, "sentence_filter": False}, "useful", 17),
-    ],
-)
-def test_the_bounds_are_reached(name: str, settings: dict[str, Any], say: str, calls: int) -> None:
-    described = describe_method(partial(FUNCTIONS[name], **settings))["settings"]
-    assert AT_MOST[name](described) == calls
-    found = asked(name, say, **settings)
-    assert found == calls or name in {"self_rag", "amber"}  # these two need answers that change with the stage
-    assert found <= calls
-
-
-def test_every_method_has_a_bound_for_the_settings_it_has() -> None:
-    assert set(AT_MOST) == set(FUNCTIONS)
-    assert all(inspect.iscoroutinefunction(function) for function in FUNCTIONS.values())
 
 
 def rows(planned: Plan) -> list[dict[str, Any]]:

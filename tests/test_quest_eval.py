@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from rag_notes.cli import main
-from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
-from rag_notes.studies.quest import quest_eval, quest_results
+from rag_notes.events import Counts, ParseFailure, count
 from rag_notes.methods.rag import Rag, Searcher
-from rag_notes.running.records import Run, count_events
+from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
 from rag_notes.prompts.templates import Templates
+from rag_notes.running.records import Condition, Run, Sample
+from rag_notes.studies import quest_eval
+from rag_notes.studies.quest_eval import quest_results
 from rag_notes.types import Question
+from tests.made import make_info, make_sample
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
 
 CRUD = Path(__file__).parents[2] / "shared" / "data" / "crud"
@@ -87,16 +89,16 @@ def test_chinese_answers_overlap_in_words() -> None:
     assert quest_scores(["他喜欢茶"], ["他喜欢酒"], "zh")["t_f1"] == pytest.approx(2 / 3)
 
 
-def inquire(answer: str, question: Question = Q, **script: Any) -> tuple[dict[str, Any], ScriptedLLM, Rag]:
+def annotate(answer: str, question: Question = Q, **script: Any) -> tuple[dict[str, Any], ScriptedLLM, Rag]:
     llm = ScriptedLLM(by_stage(**script))
     searcher = Searcher(ScriptedRetriever({}))
     rag = Rag(question, method="quest_eval", llm=llm, searcher=searcher, templates=Templates())
     about = {question.id: {"gold": "Ann built it in 1904.", "generated": answer}}
-    return json.loads(asyncio.run(quest_eval(about, rag, question, sha256=""))), llm, rag
+    return json.loads(asyncio.run(quest_eval.quest_eval(about, rag, question, sha256=""))), llm, rag
 
 
 def test_the_model_asks_about_the_gold_answer_and_answers_from_both() -> None:
-    made, llm, rag = inquire(
+    made, llm, rag = annotate(
         "Ann did.",
         quest_questions="1. Who built it?\n2. When?",
         quest_answers=["1. Ann\n2. 1904", f"1. Ann\n2. {NO}"],
@@ -113,24 +115,24 @@ def test_the_model_asks_about_the_gold_answer_and_answers_from_both() -> None:
         {"context": "Ann built it in 1904.", **questions},
         {"context": "Ann did.", **questions},
     ]
-    assert count_events(rag.trace)["unreadable"] == 0
+    assert count(rag.trace).parse_failures == 0
 
 
 def test_a_list_that_is_too_short_is_counted_and_cannot_be_inferred() -> None:
-    made, _, rag = inquire("Ann did.", quest_questions="Who?\nWhen?", quest_answers=["Ann\n1904", "Ann"])
+    made, _, rag = annotate("Ann did.", quest_questions="Who?\nWhen?", quest_answers=["Ann\n1904", "Ann"])
     assert (made["generated"], made["scores"]["q_r"]) == (["Ann", NO], 0.5)
-    assert [event["stage"] for event in rag.trace if event["event"] == "unreadable"] == ["quest_answers"]
+    assert [event.stage for event in rag.trace if isinstance(event, ParseFailure)] == ["quest_answers"]
 
 
 def test_without_questions_there_are_no_scores_and_a_blank_text_answers_none() -> None:
-    made, llm, rag = inquire("Ann did.", quest_questions=" ")
-    assert (made["scores"], llm.log, count_events(rag.trace)["unreadable"]) == ({}, ["quest_questions"], 1)
-    made, llm, _ = inquire("", quest_questions="Who?", quest_answers=["Ann"])
+    made, llm, rag = annotate("Ann did.", quest_questions=" ")
+    assert (made["scores"], llm.log, count(rag.trace).parse_failures) == ({}, ["quest_questions"], 1)
+    made, llm, _ = annotate("", quest_questions="Who?", quest_answers=["Ann"])
     assert (made["generated"], made["scores"], len(llm.log)) == ([NO], {"q_gold": 1.0, "q_r": 0.0}, 2)
 
 
 def test_chinese_questions_are_asked_in_chinese() -> None:
-    made, llm, _ = inquire(
+    made, llm, _ = annotate(
         "王明。",
         Question("z", "谁？", language="zh"),
         quest_questions="谁建的？",
@@ -141,38 +143,34 @@ def test_chinese_questions_are_asked_in_chinese() -> None:
 
 
 def test_means_are_of_the_answers_that_have_the_metric() -> None:
-    def inquired(question_id: str, scores: dict[str, float], **fields: Any) -> dict[str, Any]:
-        return {
-            "method": "quest_eval_of_vanilla",
-            "question_id": question_id,
-            "answer": json.dumps({"scores": scores}),
-            "error": None,
-            "counts": {"unreadable": 1},
-        } | fields
+    def annotated(question_id: str, scores: dict[str, float], error: str | None = None) -> Sample:
+        answer = "" if error else json.dumps({"scores": scores})
+        return make_sample("vanilla", question_id, {}, answer=answer, error=error, counts=Counts(parse_failures=1))
 
     samples = [
-        inquired("a", {"q_r": 1.0, "q_gold": 1.0, "t_p": 0.5, "t_r": 1.0, "t_f1": 0.5}),
-        inquired("b", {"q_r": 0.0, "q_gold": 1.0}),
-        inquired("c", {}),
-        inquired("d", {}, answer="", error="gone"),
+        annotated("a", {"q_r": 1.0, "q_gold": 1.0, "t_p": 0.5, "t_r": 1.0, "t_f1": 0.5}),
+        annotated("b", {"q_r": 0.0, "q_gold": 1.0}),
+        annotated("c", {}),
+        annotated("d", {}, error="gone"),
     ]
-    info = {"dataset": {"name": "crud-quest_eval"}, "settings": {"methods": {"quest_eval_of_vanilla": {}}}}
+    info = make_info("crud", ["vanilla"], condition=Condition(annotates="quest_eval"))
     table: Any = quest_results([Run(info, samples)], resamples=100).set_index("metric")
     assert table["n"].to_dict() == {"q_r": 2, "t_p": 1, "t_r": 1, "t_f1": 1, "q_gold": 2}
     assert (table.loc["q_r", "mean"], table.loc["t_p", "mean"]) == (0.5, 0.5)
     assert set(table["dataset"]) == {"crud"}
     assert set(table["method"]) == {"vanilla"}
-    assert set(table["unreadable"]) == {4}
+    assert set(table["parse_failures"]) == {4}
 
 
-def test_the_command_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_answer_is_put_to_it_and_what_is_missing_is_told(tmp_path: Path) -> None:
     options = ["dataset=mini_zh", "limit=1", "method=[vanilla]", f"runs={tmp_path}", "retriever.cache=null"]
-    assert main(["quest-eval", *options]) == 1  # the answer is recorded, the inquiry is not
-    printed = capsys.readouterr()
-    assert [line.split()[:3] for line in printed.out.splitlines()[1:]] == [
-        ["mini_zh", "vanilla", metric] for metric in ("q_r", "t_p", "t_r", "t_f1", "q_gold")
-    ]
-    assert "stage quest_questions of quest_eval_of_vanilla on" in printed.err
+    study = asyncio.run(quest_eval.run(options, progress=False))  # the answer alone is recorded
+    table = study.table()
+    assert table["metric"].tolist() == ["q_r", "t_p", "t_r", "t_f1", "q_gold"]
+    assert set(zip(table["dataset"], table["method"], table["n"], strict=True)) == {("mini_zh", "vanilla", 0)}
+    answers, annotations = study.runs
+    assert (answers.info.samples.errors, annotations.info.samples.errors, study.lacking) == (0, 1, 1)
+    assert "stage quest_questions of vanilla on" in str(annotations.samples[0].error)
     assert {path.name.split("-Qwen")[0] for path in tmp_path.iterdir()} == {"mini_zh", "mini_zh-quest_eval"}
 
 

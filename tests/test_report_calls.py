@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from rag_notes.running.calls import calls_table, count_calls
 
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.rag import Rag
-from rag_notes.running.calls import calls_table, count_calls
 from rag_notes.types import Question
 from tests.scripted import ScriptedRetriever
 

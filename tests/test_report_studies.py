@@ -1,16 +1,19 @@
 """Tables and figures of single studies, from hand-made runs."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rag_notes.events import Ask, Event, Found, Note, ParseFailure, Search, count
 from rag_notes.metrics.stats import wilson
-from rag_notes.running.records import Run, count_events
-from rag_notes.studies.knowledge_density import density_figure, density_results, density_table, knowledge_density
 from rag_notes.report.figures import save_figure
+from rag_notes.running.records import Condition, DatasetInfo, Run, Sample, SampleError
+from rag_notes.studies.knowledge_density import density_figure, density_results, density_table, knowledge_density
 from rag_notes.studies.robustness import (
     noise_figure,
     noise_losses,
@@ -19,45 +22,40 @@ from rag_notes.studies.robustness import (
     noise_table,
     paper_noise,
 )
-from rag_notes.types import Dataset, Passage, Question
+from rag_notes.types import Question
+from tests.made import make_info
 
-CORPUS = tuple(Passage(name, name.upper(), f"Text of {name}.") for name in ("g", "h", "x", "y"))
 QUESTIONS = tuple(
     Question(f"q{number}", f"Who is {number}?", ("Ann",), gold_ids=("g", "h"), type="bridge") for number in range(1, 5)
 )
-DATASET = Dataset("made", (*QUESTIONS, Question("u", "Who is nobody?")), CORPUS)
+CHINESE = Question("z", "谁？", ("王明",), language="zh")
+BY_ID = {question.id: question for question in (*QUESTIONS, CHINESE)}
 
 
-def search(*names: str) -> dict[str, Any]:
-    hits = [{"id": name, "title": name.upper(), "text": f"Text of {name}.", "score": 1.0} for name in names]
-    return {"event": "search", "query": "?", "top_k": 5, "hits": hits}
+def search(*names: str) -> Search:
+    return Search("?", 5, [Found(name, name.upper(), f"Text of {name}.", 1.0) for name in names])
 
 
-def ask(stage: str, response: str) -> dict[str, Any]:
-    counts = {"finish_reason": "stop", "prompt_tokens": 1, "completion_tokens": 1, "key": f"{stage}{response}"}
-    return {"event": "ask", "stage": stage, "prompt": "?", "response": response, **counts}
+def ask(stage: str, response: str) -> Ask:
+    return Ask(stage, "?", response, "stop", 1, 1, f"{stage}{response}")
 
 
 def sample(
-    method: str, question_id: str, metrics: dict[str, float], trace: list[dict[str, Any]], **fields: Any
-) -> dict[str, Any]:
-    return {
-        "method": method,
-        "question_id": question_id,
-        "question": "?",
-        "gold": ["Ann"],
-        "type": "bridge",
-        "answer": "Ann",
-        "error": None,
-        "metrics": metrics,
-        "counts": count_events(trace),
-        "trace": trace,
-    } | fields
+    method: str,
+    question_id: str,
+    metrics: dict[str, float],
+    trace: Sequence[Event],
+    *,
+    answer: str = "Ann",
+    error: str | None = None,
+) -> Sample:
+    failure = None if error is None else SampleError("LLMError", error)
+    return Sample(method, BY_ID[question_id], answer, failure, metrics, count(trace), list(trace))
 
 
-def run(dataset: str, methods: list[str], samples: list[dict[str, Any]], **retriever: Any) -> Run:
-    settings = {"methods": {method: {} for method in methods}, "retriever": {"name": "made", **retriever}}
-    return Run({"dataset": {"name": dataset}, "settings": settings, "status": "finished"}, samples)
+def run(methods: list[str], samples: list[Sample], questions: int = 4, **condition: Any) -> Run:
+    info = make_info("made", methods, condition=Condition(**condition))
+    return Run(replace(info, dataset=DatasetInfo("made", questions, "")), samples)
 
 
 def noisy(percent: int, scores: dict[str, list[float | None]], names: str) -> Run:
@@ -73,12 +71,13 @@ def noisy(percent: int, scores: dict[str, list[float | None]], names: str) -> Ru
         for method, of_method in scores.items()
         for question, score in zip(QUESTIONS, of_method, strict=True)
     ]
-    return run(f"made-noise{percent}", list(scores), samples, noise_percent=percent)
+    return run(list(scores), samples, noise_percent=percent)
 
 
 CLEAN = noisy(0, {"vanilla": [1, 1, 1, 1], "chain_of_note": [1, 1, 1, None]}, "gh")
 NOISY = noisy(100, {"vanilla": [0, 0, 0, 1], "chain_of_note": [1, 1, 0, 0]}, "xy")
 LOST = noisy(50, {"vanilla": [None] * 4, "chain_of_note": [None] * 4}, "gx")
+PLAIN = run(["vanilla"], [], questions=5)
 
 
 def test_results_by_noise_have_the_data_sets_own_name() -> None:
@@ -99,7 +98,7 @@ def test_results_by_noise_have_the_data_sets_own_name() -> None:
 
 
 def test_what_was_read_is_counted_for_the_questions_that_were_answered() -> None:
-    table: Any = noise_passages([CLEAN, NOISY, LOST], [DATASET]).set_index(["noise_percent", "method"])
+    table: Any = noise_passages([CLEAN, NOISY, LOST, PLAIN]).set_index(["noise_percent", "method"])
     assert table.loc[(0, "vanilla"), ["questions", "left_out", "answered", "gold", "noise", "all_gold"]].tolist() == [
         *(4, 1, 4),
         *(2.0, 0.0, 1.0),
@@ -108,6 +107,7 @@ def test_what_was_read_is_counted_for_the_questions_that_were_answered() -> None
     assert table.loc[(100, "vanilla"), ["gold", "noise", "all_gold"]].tolist() == [0.0, 2.0, 0.0]
     assert table.loc[(50, "vanilla"), "answered"] == 0
     assert math.isnan(table.loc[(50, "vanilla"), "gold"])
+    assert noise_passages([CLEAN])["left_out"].isna().all()  # nothing says how many there are
 
 
 def test_a_loss_is_paired_by_question_and_stands_beside_the_papers() -> None:
@@ -146,31 +146,30 @@ NOTE = "- Ann built the bridge in 1904.\n- It is long."
 
 def densities() -> tuple[Run, Run]:
     methods = ["vanilla", "deepnote"]
-    note = {"event": "note", "text": NOTE, "kept": True}
+    note = Note(NOTE, kept=True)
     samples = [
         sample("vanilla", "q1", {"em": 1.0, "f1": 0.5, "empty": 0.0}, [search("g", "h")]),
         sample("vanilla", "q2", {"em": 0.0, "f1": 0.0}, [search("g")]),
         sample("vanilla", "q3", {}, [search("g")], error="gone"),
         sample("deepnote", "q1", {"em": 1.0, "f1": 1.0}, [search("g"), note]),
-        sample("deepnote", "q2", {"em": 1.0, "f1": 1.0}, [search("g"), note | {"text": "-"}]),
+        sample("deepnote", "q2", {"em": 1.0, "f1": 1.0}, [search("g"), Note("-", kept=True)]),
         sample("deepnote", "q3", {"em": 0.0, "f1": 0.0}, [search("g"), note]),
     ]
-    unreadable = [ask("evidence", "Hm"), {"event": "unreadable", "stage": "evidence"}]
+    failed: list[Event] = [ask("evidence", "Hm"), ParseFailure("evidence")]
     marked = [
-        sample("evidence_of_vanilla", "q1", {}, [ask("evidence", "Text of h.")], answer="Text of h."),
-        sample("evidence_of_vanilla", "q2", {}, unreadable, answer=""),
-        sample("evidence_of_vanilla", "q3", {}, [], answer="", error="no answer"),
-        sample("evidence_of_deepnote", "q1", {}, [ask("evidence", "x")], answer="Ann built the bridge in 1904."),
-        sample("evidence_of_deepnote", "q2", {}, [], answer=""),
-        sample("evidence_of_deepnote", "q3", {}, [ask("evidence", "none")], answer=""),
+        sample("vanilla", "q1", {}, [ask("evidence", "Text of h.")], answer="Text of h."),
+        sample("vanilla", "q2", {}, failed, answer=""),
+        sample("vanilla", "q3", {}, [], answer="", error="no answer"),
+        sample("deepnote", "q1", {}, [ask("evidence", "x")], answer="Ann built the bridge in 1904."),
+        sample("deepnote", "q2", {}, [], answer=""),
+        sample("deepnote", "q3", {}, [ask("evidence", "none")], answer=""),
     ]
-    evidence_methods = [f"evidence_of_{method}" for method in methods]
-    return run("made", methods, samples), run("made-evidence", evidence_methods, marked)
+    return run(methods, samples), run(methods, marked, annotates="evidence")
 
 
 def test_density_is_the_share_of_the_references_tokens_that_are_evidence() -> None:
     answers, evidence = densities()
-    rows: Any = knowledge_density([answers], [evidence], [DATASET]).set_index(["method", "question_id"])
+    rows: Any = knowledge_density([answers], [evidence]).set_index(["method", "question_id"])
     assert len(rows) == 5  # the failed answer has no reference
     tokens: Any = rows[["reference_tokens", "evidence_tokens"]]
     assert tokens.loc[("vanilla", "q1")].tolist() == [6, 3]  # "Text of g." and "Text of h.", no titles
@@ -178,47 +177,45 @@ def test_density_is_the_share_of_the_references_tokens_that_are_evidence() -> No
     assert tokens.loc[("deepnote", "q1")].tolist() == [9, 6]  # no bullets
     assert tokens.loc[("deepnote", "q2")].tolist() == [0, 0]
     assert rows["density"].tolist() == [0.5, 0.0, pytest.approx(6 / 9), pytest.approx(math.nan, nan_ok=True), 0.0]
-    assert rows["density_readable"].isna().tolist() == [False, True, False, True, False]
-    assert rows["unreadable"].tolist() == [False, True, False, False, False]
+    assert rows["density_parsed"].isna().tolist() == [False, True, False, True, False]
+    assert rows["parse_failure"].tolist() == [False, True, False, False, False]
     assert rows["none"].tolist() == [False, False, False, False, True]
     assert rows["performance"].tolist() == [0.75, 0.0, 1.0, 1.0, 0.0]
 
 
 def test_the_table_of_densities_counts_what_it_covers() -> None:
     answers, evidence = densities()
-    rows: Any = knowledge_density([answers], [evidence], [DATASET])
+    rows: Any = knowledge_density([answers], [evidence])
     table: Any = density_results(rows, resamples=100)
     means: Any = table.set_index(["method", "quantity"])["mean"]
     assert means["vanilla", "reference_tokens"] == 4.5
     assert means["vanilla", "density"] == 0.25
-    assert means["vanilla", "density_readable"] == 0.5
+    assert means["vanilla", "density_parsed"] == 0.5
     assert means["deepnote", "density"] == pytest.approx(1 / 3)
     shown: Any = density_table(rows, table).set_index("method")
-    counts = ["answers", "asked", "empty", "none", "unreadable"]
+    counts = ["answers", "asked", "empty", "none", "parse failures"]
     assert shown[counts].loc["vanilla"].tolist() == [2, 2, 0, 0, 1]
     assert shown[counts].loc["deepnote"].tolist() == [3, 3, 1, 1, 0]
-    assert shown.loc["vanilla", "density readable"] == "50.0"  # of a single answer: no interval
+    assert shown.loc["vanilla", "density parsed"] == "50.0"  # of a single answer: no interval
 
 
 def test_chinese_tokens_are_words() -> None:
-    question = Question("z", "谁？", ("王明",), language="zh")
-    trace = [{"event": "note", "text": "他喜欢茶。", "kept": True}]
-    answers = run("made", ["deepnote"], [sample("deepnote", "z", {"em": 1.0}, trace)])
-    evidence = run("e", ["evidence_of_deepnote"], [sample("evidence_of_deepnote", "z", {}, [], answer="他喜欢茶。")])
-    rows: Any = knowledge_density([answers], [evidence], [Dataset("made", (question,), ())])
+    answer = sample("deepnote", "z", {"em": 1.0}, [Note("他喜欢茶。", kept=True)])
+    marked = sample("deepnote", "z", {}, [], answer="他喜欢茶。")
+    rows: Any = knowledge_density([run(["deepnote"], [answer])], [run(["deepnote"], [marked], annotates="evidence")])
     assert rows[["reference_tokens", "evidence_tokens"]].values.tolist() == [[3, 3]]
 
 
 def test_a_figure_of_densities_is_drawn_whatever_is_missing(tmp_path: Path) -> None:
     answers, evidence = densities()
-    unasked = run("made-evidence", evidence.methods, [])
+    unasked = run(evidence.methods, [], annotates="evidence")
     for marked, labels in ((evidence, "n = 2"), (unasked, "n = 0")):
-        table: Any = density_results(knowledge_density([answers], [marked], [DATASET]), resamples=100)
+        table: Any = density_results(knowledge_density([answers], [marked]), resamples=100)
         figure = density_figure(table)
         assert figure.axes[1].get_xlabel() == f"Knowledge density (%)\n{labels}"
         first, again = (save_figure(density_figure(table), table, tmp_path / name, "d")[0] for name in "ab")
         assert first.read_bytes() == again.read_bytes()
-    empty = knowledge_density([run("made", [], [])], [run("e", [], [])], [DATASET])
+    empty = knowledge_density([run([], [])], [run([], [], annotates="evidence")])
     nothing = density_results(empty)
     assert density_figure(nothing).axes[0].get_title(loc="left").startswith("(no answers)")
     assert density_table(empty, nothing).empty

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_notes.retrieval.bm25 import bm25
 from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages, any_gold_at_k
+from rag_notes.retrieval.bm25 import bm25
 from rag_notes.types import Hit, Passage
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

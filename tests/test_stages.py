@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from rag_notes.config import ConfigError, build_llm, load_config
-from rag_notes.running.evaluate import evaluate
 from rag_notes.llm.client import LLM, FatalLLMError, Price, SpendingLimitError
 from rag_notes.llm.store import Response, ResponseStore, request_key
-from rag_notes.methods import flare, self_rerank
+from rag_notes.methods.flare import flare
+from rag_notes.methods.self_rerank import self_rerank
+from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import RecordError, Run, load_run
 from rag_notes.types import Question
 from tests.loopback import Loopback, body_hash
@@ -80,10 +81,10 @@ def test_a_stage_s_llm_answers_that_stage_alone() -> None:
     assert llm.of("grade_passage") is grader
     assert llm.of("answer_short") is llm.of("") is llm
     (sample,) = run(llm).samples
-    assert (sample["answer"], sample["error"]) == (ANSWER, None)
+    assert (sample.answer, sample.error) == (ANSWER, None)
     assert log == ["grade_passage", "grade_passage", "answer_short"]
     assert ([ask.stage for ask in grader.asks], [ask.stage for ask in llm.asks]) == (log[:2], log[2:])
-    keys = {event["key"] for event in sample["trace"] if event["event"] == "ask"}
+    keys = {event.key for event in sample.trace if event.event == "ask"}
     assert keys == {key for model in (llm, grader) for key, _, _ in model.store.rows()}
 
 
@@ -92,7 +93,7 @@ def test_it_is_entered_and_left_with_the_main_one_and_shares_its_usage() -> None
     made = run(llm)
     assert (grader.entered, grader.open, llm.open) == (1, False, False)
     assert grader.usage is llm.usage
-    assert (made.info["usage"]["sent"], made.info["usage"]["prompt_tokens"]) == (3, 300)
+    assert (made.info.usage.calls, made.info.usage.prompt_tokens) == (3, 300)
 
     async def broken() -> None:
         async with llm:
@@ -108,29 +109,29 @@ def test_the_answer_costs_what_each_stage_s_own_price_says() -> None:
     llm, _ = pair(price=Price(1000.0, 2000.0), grader_price=Price(10.0, 20.0))
     (sample,) = run(llm).samples
     # dollars: the answer 100 * 1000 + 10 * 2000, two grades of 100 * 10 + 10 * 20 each, by the million tokens
-    assert sample["metrics"]["cost"] == pytest.approx(0.12 + 2 * 0.0012)
+    assert sample.metrics["cost"] == pytest.approx(0.12 + 2 * 0.0012)
     for price, grader_price in ((None, Price(1.0, 1.0)), (Price(1.0, 1.0), None)):
-        assert "cost" not in run(pair(price=price, grader_price=grader_price)[0]).samples[0]["metrics"]
+        assert "cost" not in run(pair(price=price, grader_price=grader_price)[0]).samples[0].metrics
 
 
 def test_seconds_come_from_each_stage_s_own_store() -> None:
     llm, grader = pair()
-    assert run(llm).info["seconds"] == {"self_rerank": {"q1": 2.0 + 2 * 0.25}}
+    assert run(llm).info.seconds == {"self_rerank": {"q1": 2.0 + 2 * 0.25}}
     assert (len(llm.store), len(grader.store)) == (1, 2)
 
 
 def test_it_is_in_the_settings_of_the_run_and_another_one_is_another_run(tmp_path: Path) -> None:
     llm, grader = pair()
     run(llm, tmp_path)
-    settings = load_run(tmp_path).info["settings"]["llm"]
-    assert settings == {"model": "large", **llm.sampling, "repeat": 0} | {
-        "stage grade_passage": {"model": "small", **grader.sampling}
+    settings = load_run(tmp_path).info.llm
+    assert settings == {"model": "large", **llm.sampling} | {
+        "stages": {"grade_passage": {"model": "small", **grader.sampling}}
     }
     run(pair()[0], tmp_path)
     for stages in ({}, {"grade_passage": Stored("medium", GRADE, 1.0)}, {"answer_short": grader}):
         other = Stored("large", ANSWER, 1.0)
         other.stages = dict(stages)
-        with pytest.raises(RecordError, match=r"other settings\.llm"):
+        with pytest.raises(RecordError, match=r"other llm"):
             run(other, tmp_path)
 
 
@@ -158,7 +159,7 @@ def test_an_error_of_a_stage_s_llm_names_the_stage() -> None:
     llm, _ = pair()
     llm.stages = {"grade_passage": LLM("small", store=ResponseStore(":memory:"))}
     (sample,) = run(llm).samples
-    assert sample["error"].startswith("stage grade_passage of self_rerank on q1: no recorded response")
+    assert str(sample.error).startswith("stage grade_passage of self_rerank on q1: no recorded response")
 
 
 # Configured
@@ -279,6 +280,6 @@ def test_an_endpoint_without_log_probabilities_ends_a_run_of_flare(
         run(client(server), tmp_path, flare, question)
     assert [seen.met for seen in server.seen()[before:]] == [fault]  # not retried
     stopped = load_run(tmp_path)
-    assert stopped.info["status"].startswith("stopped: ")
-    assert "log-probabilities" in stopped.info["status"]
+    assert stopped.info.status.startswith("stopped: ")
+    assert "log-probabilities" in stopped.info.status
     assert stopped.samples == []

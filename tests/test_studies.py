@@ -1,46 +1,49 @@
-"""What the studies' notebooks call: settings as curves, the fair top-k, costs and their front, cases side by side."""
+"""What studies make of their runs: settings as curves, the fair top-k, costs and their front, cases side by side."""
 
 import asyncio
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from rag_notes.config import load_study
-from rag_notes.running.records import Run
-from rag_notes.studies.case_studies import SideBySide, answers, cases_figure, pick_cases
+from rag_notes.config import ConfigError, load_study
+from rag_notes.events import Counts, searches
 from rag_notes.report.curves import axis_label, count_label, curve_figure, with_settings
 from rag_notes.report.figures import save_figure
-from rag_notes.studies.cost import costs_and_scores, pareto_figure, priced
 from rag_notes.report.tables import counts, results
-from rag_notes.studies.parts import fair_top_k, thresholds
-from rag_notes.running.run import run_study
+from rag_notes.running.records import Condition, MethodInfo, Progress, Run, Sample
+from rag_notes.running.run import run_methods
+from rag_notes.studies import ablation, fair_top_k, main_results, top_k
+from rag_notes.studies.base import Study, once, rn_options
+from rag_notes.studies.case_studies import CaseStudies, SideBySide, answers, cases_figure, pick_cases
+from rag_notes.studies.cost import costs_and_scores, pareto_figure, priced
+from rag_notes.studies.thresholds import by_setting
+from tests.made import make_info, make_sample
 
 
-def sample(method: str, number: int, acc: float, *, searches: int = 1, error: str | None = None) -> dict[str, Any]:
-    return {
-        "method": method,
-        "question_id": f"q{number}",
-        "question": f"Question <{number}>?",
-        "gold": ["gold"],
-        "type": "bridge",
-        "answer": "" if error else f"answer {acc:g}",
-        "error": error,
-        "metrics": {} if error else {"acc": acc, "f1": acc / 2},
-        "counts": dict.fromkeys(["distinct_passages", "steps", "unreadable", "empty_responses", "truncated"], 0)
-        | {"searches": searches, "calls": 2 * searches, "prompt_tokens": 1000, "completion_tokens": 100},
-        "trace": [],
-    }
+def sample(method: str, number: int, acc: float, *, searches: int = 1, error: str | None = None) -> Sample:
+    return make_sample(
+        method,
+        f"q{number}",
+        {} if error else {"acc": acc, "f1": acc / 2},
+        question=f"Question <{number}>?",
+        answer="" if error else f"answer {acc:g}",
+        error=error,
+        counts=Counts(searches=searches, calls=2 * searches, prompt_tokens=1000, completion_tokens=100),
+    )
 
 
-def made_up(methods: dict[str, tuple[str, dict[str, Any]]], samples: list[dict[str, Any]]) -> Run:
+def made_up(methods: dict[str, tuple[str, dict[str, Any]]], samples: list[Sample]) -> Run:
     described = {
-        name: {"function": f"rag_notes.methods.{function}.{function}", "settings": settings, "source": "s"}
+        name: MethodInfo(f"rag_notes.methods.{function}.{function}", settings, "c")
         for name, (function, settings) in methods.items()
     }
-    return Run({"dataset": {"name": "made_up"}, "settings": {"methods": described}, "seconds": {}}, samples)
+    failed = sum(sample.error is not None for sample in samples)
+    info = make_info("made_up", samples=Progress(len(samples), len(samples), failed))
+    return Run(replace(info, methods=described), samples)
 
 
 RUN = made_up(
@@ -69,7 +72,7 @@ def test_counts_are_means_with_intervals_over_the_questions_without_error() -> N
 
 
 def test_thresholds_are_named_as_in_the_papers_and_in_order() -> None:
-    table = thresholds(results([RUN], baseline=None, resamples=200), [RUN])
+    table = by_setting(results([RUN], baseline=None, resamples=200), [RUN])
     acc = table[table["metric"] == "acc"]
     assert list(zip(acc["family"], acc["setting"], acc["method"], strict=True)) == [
         ("deepnote", "1-1", "deep_1_1"),
@@ -87,7 +90,7 @@ def test_settings_stand_beside_the_scores() -> None:
 
 
 def test_a_curve_has_a_panel_for_each_metric_and_a_line_for_each_family(tmp_path: Path) -> None:
-    table = thresholds(results([RUN], baseline=None, resamples=200), [RUN])
+    table = by_setting(results([RUN], baseline=None, resamples=200), [RUN])
     figure = curve_figure(table, "setting", "limits")
     assert [axes.get_ylabel() for axes in figure.axes] == ["F1 (%)", "Acc. (%)", "Avg. (%)"]
     assert figure.axes[0].get_xlabel() == "limits\nn = 1 to 4"
@@ -124,15 +127,15 @@ def test_the_front_is_what_no_other_method_beats_in_both() -> None:
 
 def test_tokens_are_priced_where_the_model_has_no_price_of_its_own() -> None:
     (run,) = priced([RUN], {"prompt": 1.0, "completion": 10.0})
-    cost = {(s["method"], s["question_id"]): s["metrics"].get("cost") for s in run.samples}
+    cost = {sample.key: sample.metrics.get("cost") for sample in run.samples}
     assert cost["deep", "q0"] == pytest.approx(0.002)
     assert cost["am", "q1"] is None  # it failed
-    own = Run(RUN.info, [RUN.samples[0] | {"metrics": {"cost": 7.0}}])
-    assert priced([own], {"prompt": 1.0, "completion": 1.0})[0].samples[0]["metrics"]["cost"] == 7.0
-    assert all("cost" not in s["metrics"] for s in RUN.samples)  # what was given is as it was
+    own = Run(RUN.info, [replace(RUN.samples[0], metrics={"cost": 7.0})])
+    assert priced([own], {"prompt": 1.0, "completion": 1.0})[0].samples[0].metrics["cost"] == 7.0
+    assert all("cost" not in sample.metrics for sample in RUN.samples)  # what was given is as it was
 
 
-def test_cases_are_picked_by_outcome_and_shown_side_by_side() -> None:
+def test_cases_are_picked_by_correctness_and_shown_side_by_side() -> None:
     assert pick_cases(RUN, "deep", "vanilla") == ["q0", "q1", "q2"]  # no question that vanilla alone answers
     assert pick_cases(RUN, "vanilla", "deep") == ["q0", "q1", "q2"]
     table = answers(RUN, ["q0", "q1"])
@@ -152,16 +155,120 @@ def test_cases_are_picked_by_outcome_and_shown_side_by_side() -> None:
         answers(RUN, ["q9"])
 
 
+def test_cases_that_the_data_set_lacks_are_left_out_and_without_any_they_are_picked() -> None:
+    config = load_study("case_studies")
+    assert CaseStudies(config, [], [RUN], ["q1", "bridge-02"]).shown == ["q1"]
+    assert CaseStudies(config, [], [RUN], []).shown == ["q1", "q0"]  # only vanilla right, both wrong
+    (trace,) = CaseStudies(config, [], [RUN], ["q1"]).traces()
+    assert [line for line in repr(trace).splitlines() if line in RUN.methods] == RUN.methods
+
+
 def test_the_fair_k_is_the_mean_number_of_passages_that_the_adaptive_method_read(tmp_path: Path) -> None:
     options = [f"runs={tmp_path}", "resamples=100", "limit=8"]
-    (adaptive,) = asyncio.run(run_study(load_study("fair_top_k", options), options, progress=False))
-    read = [s["counts"]["distinct_passages"] for s in adaptive.samples if s["method"] == "adaptive_note"]
+    (adaptive,) = asyncio.run(run_methods(load_study("fair_top_k", options), options, progress=False))
+    read = [sample.counts.distinct_passages for sample in adaptive.of("adaptive_note")]
     fair = max(5, round(math.fsum(read) / len(read)))
-    (run,) = asyncio.run(fair_top_k(options))
+    study = asyncio.run(fair_top_k.run(options, progress=False))
+    (run,) = study.runs
     ks = sorted({5, (5 + fair) // 2, fair, fair + 2})
     assert run.methods == ["vanilla", "adaptive_note", *(f"vanilla_k{k}" for k in ks)]
-    settings = run.info["settings"]["methods"]
-    assert [settings[f"vanilla_k{k}"]["settings"]["top_k"] for k in ks] == ks
-    assert run.info["taken_over"] == 24  # vanilla, Adaptive-Note and, the same as vanilla, vanilla_k5
-    searched = [len(s["trace"][0]["hits"]) for s in run.samples if s["method"] == f"vanilla_k{fair}"]
-    assert max(searched) == fair
+    assert [run.info.methods[f"vanilla_k{k}"].settings["top_k"] for k in ks] == ks
+    assert max(len(searches(sample.trace)[0].hits) for sample in run.of(f"vanilla_k{fair}")) == fair
+    points = study.points()
+    assert dict(zip(points["method"], points["passages"], strict=True))["vanilla"] == 5
+    assert set(points["baseline"]) == {"adaptive_note"}
+
+
+def test_an_ablated_method_is_tested_against_the_whole_one(tmp_path: Path) -> None:
+    options = [f"runs={tmp_path}", f"figures={tmp_path / 'figures'}", "limit=3", "resamples=100"]
+    study = asyncio.run(ablation.run([*options, "method=[vanilla,deepnote]"], progress=False))
+    assert study.whole == ["deepnote"]
+    table = study.table("deepnote")
+    assert set(table["method"]) == {"vanilla", "deepnote", "deepnote_without_adaptive_retrieval"}
+    assert set(table["baseline"]) == {"deepnote"}
+    study.figure("deepnote")
+    name = "ablation-deepnote-mini-Qwen2.5-Coder-1.5B-Instruct"
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
+        f"{name}.{kind}" for kind in ("csv", "pdf", "png")
+    ]
+
+
+def test_each_retriever_has_a_table_and_lines_of_its_own(tmp_path: Path) -> None:
+    options = [f"runs={tmp_path}", "limit=2", "resamples=100", "method=[vanilla]"]
+    study = asyncio.run(top_k.run(options, progress=False))
+    assert list(study.by_retriever) == ["bm25"]
+    assert set(study.points()["line"]) == {"vanilla"}
+    two = top_k.TopK(study.config, options, study.runs * 2, {"bm25": study.runs, "other": study.runs})
+    assert sorted(set(two.points()["line"])) == ["vanilla, bm25", "vanilla, other"]
+    assert two.table("other").equals(study.table("bm25"))
+    assert list(two.diagnostics()["retriever"]) == ["bm25"] * 3 + ["other"] * 3
+
+
+def test_the_trace_shown_is_of_a_question_that_only_the_method_answers() -> None:
+    study = main_results.MainResults(load_study("main_results"), [], [RUN])
+    assert study.trace("deep", "vanilla").sample.key == ("deep", "q0")
+    assert study.trace("vanilla", "deep").sample.key == ("vanilla", "q0")  # there is none: the first of all
+    assert study.trace("react", "vanilla").sample.method == "am"
+
+
+def test_a_study_shows_its_runs_and_says_what_it_lacks() -> None:
+    evil = "<script>alert(1)</script>"
+    info = replace(RUN.info, condition=Condition(noise_percent=40), samples=Progress(10, 16, 3), status=evil)
+    study = Study(load_study("main_results"), [], [RUN, Run(info)])
+    assert study.overview().to_dict("list") == {
+        "data set": ["made_up", "made_up"],
+        "condition": ["", "noise40"],
+        "model": ["made", "made"],
+        "methods": ["vanilla, deep, deep_1_1, am"] * 2,
+        "answers": ["16 of 16", "10 of 16"],
+        "errors": [3, 3],
+        "status": ["finished", evil],
+    }
+    assert study.lacking == 3 + 3 + 6
+    assert "&lt;script&gt;" in study._repr_html_()
+    assert "<script>" not in study._repr_html_()
+    assert repr(study).startswith("main_results\n")
+    assert "noise40" in repr(study)
+
+
+def test_a_table_is_worked_out_once_and_what_a_caller_does_to_it_stays_with_the_caller() -> None:
+    made: list[int] = []
+
+    class Counting(Study):
+        @once
+        def table(self) -> pd.DataFrame:
+            made.append(1)
+            return pd.DataFrame({"a": [1]})
+
+    study = Counting(load_study("main_results"), [], [])
+    changed = study.table()
+    changed["a"] = 2
+    assert (study.table()["a"].tolist(), made) == ([1], [1])
+
+
+def test_the_parameters_of_a_notebook_stand_behind_its_options() -> None:
+    assert rn_options() == []
+    assert rn_options(["seed=1"], dataset="mini", llm="openai", limit=3, retriever="bm25") == [
+        *("seed=1", "dataset=[mini]", "llm=openai", "limit=3", "retriever=bm25")
+    ]
+    options = rn_options(["limit=50", "dataset=musique"], dataset=["mini", "mini_zh"], limit=3)
+    config = load_study("main_results", options)
+    assert (list(config.dataset), config.limit) == (["mini", "mini_zh"], 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"options": "limit=3"}, r'options: a list of texts is meant, such as \["limit=50"\] \(given: \'limit=3\'\)'),
+        ({"options": [3]}, "options: a list of texts is meant"),
+        ({"dataset": "mini,musique"}, r"dataset: a name or a list of names.*given: 'mini,musique'"),
+        ({"dataset": [1]}, "dataset: a name or a list of names"),
+        ({"llm": ["openai"]}, r"llm: one name is meant, such as \"openai\" \(given: \['openai'\]\)"),
+        ({"retriever": "bm25 retriever.k1=2"}, "retriever: one name is meant"),
+        ({"limit": "3"}, "limit: a whole number of at least 1 is meant"),
+        ({"limit": 0}, "limit: a whole number of at least 1 is meant"),
+    ],
+)
+def test_a_parameter_of_another_type_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        rn_options(**given)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rag_notes.prompts.templates import PACKAGED, TemplateError, Templates, layout
+from rag_notes.config import build_templates, load_config
+from rag_notes.prompts.templates import PACKAGED, SETS, TemplateError, Templates, layout
 from rag_notes.types import Language, Passage
 from tests.scripted import PROMPTS
 
-FILES = sorted(PROMPTS.glob("*/*.txt"))
+FILES = sorted(PROMPTS.glob("*/*/*.txt"))
 
 
 def body(path: Path) -> str:
@@ -28,23 +29,23 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PROMPTS).with_suffix("")))
 def test_every_template_can_be_filled_and_says_what_its_placeholders_are(path: Path) -> None:
     language: Language = "zh" if path.parent.name == "zh" else "en"
     names = placeholders(body(path))
-    prompt = Templates().fill(path.stem, language, {name: f"<<{name}>>" for name in names})
+    templates = Templates(path.parents[1].name)
+    prompt = templates.fill(path.stem, language, {name: f"<<{name}>>" for name in names})
     assert all(prompt.count(f"<<{name}>>") == body(path).count("{" + name + "}") > 0 for name in names)
     assert not placeholders(prompt)
     head = path.read_text(encoding="utf-8").split("\n---\n", 1)[0]
     assert {name for name in names if f"{name}:" not in head} == set()
 
 
-def test_english_and_chinese_have_the_same_templates_with_the_same_placeholders() -> None:
-    english, chinese = (
-        {path.stem: placeholders(body(path)) for path in FILES if path.parent.name == name} for name in ("en", "zh")
-    )
-    assert english == chinese
-    assert {path.parent.name for path in FILES} == {"en", "zh"}
+def test_every_set_has_the_same_templates_with_the_same_placeholders_in_both_languages() -> None:
+    found = {path: {file.stem: placeholders(body(file)) for file in path.glob("*.txt")} for path in PROMPTS.glob("*/*")}
+    assert {(path.parent.name, path.name) for path in found} == {(name, of) for name in SETS for of in ("en", "zh")}
+    assert all(prompts == found[PROMPTS / "papers" / "en"] for prompts in found.values())
+    assert sum(len(prompts) for prompts in found.values()) == len(FILES)
 
 
 def test_the_same_answer_prompt_takes_passages_and_notes() -> None:
@@ -64,14 +65,15 @@ def test_values_are_laid_out_as_text() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_json_in_a_prompt_is_left_alone(language: Language) -> None:
-    prompt = Templates().fill("note_judge", language, {"question": "Q", "best_note": "N0", "new_note": "N1"})
+@pytest.mark.parametrize("chosen", SETS)
+def test_json_in_a_prompt_is_left_alone(chosen: str, language: Language) -> None:
+    prompt = Templates(chosen).fill("note_judge", language, {"question": "Q", "best_note": "N0", "new_note": "N1"})
     assert {json.loads(found)["status"] for found in re.findall(r"\{[^}]*\}", prompt)} == {"True", "False"}
 
 
 def test_braces_in_a_value_are_not_filled_in_turn() -> None:
     fields = {"question": "What is {note}?", "note": "{queries} and {question}", "queries": ["{unknown}", r"\1 \g<0>"]}
-    prompt = Templates().fill("note_query", "en", fields)
+    prompt = Templates("small").fill("note_query", "en", fields)
     assert "Question: What is {note}?\n" in prompt
     assert "Note so far:\n{queries} and {question}\n" in prompt
     assert "Questions asked before:\n{unknown}\n\\1 \\g<0>\n" in prompt
@@ -95,11 +97,47 @@ def test_a_folder_of_ones_own_replaces_what_it_holds(tmp_path: Path) -> None:
     assert own.fill("answer_short", "zh", fields) == packaged.fill("answer_short", "zh", fields)
     differ = {name for name, digest in own.hashes().items() if packaged.hashes()[name] != digest}
     assert differ == {"en/answer_short"}
-    assert len(packaged.hashes()) == len(FILES)
+    assert len(packaged.hashes()) == len(FILES) / len(SETS)
+    assert (own.name, packaged.name) == (tmp_path.name, "papers")
+
+
+def test_what_a_folder_lacks_comes_from_the_set_that_it_names(tmp_path: Path) -> None:
+    write(tmp_path, "en/answer_short", "# x\n---\n{question} {context}")
+    (tmp_path / "base.txt").write_text("small\n", encoding="utf-8")
+    own, small = Templates(tmp_path).hashes(), Templates("small").hashes()
+    assert {name for name in own if own[name] != small[name]} == {"en/answer_short"}
+    (tmp_path / "base.txt").write_text("smal", encoding="utf-8")
+    with pytest.raises(TemplateError, match=r"base\.txt: 'smal' is not one of the sets papers, small"):
+        Templates(tmp_path)
+
+
+def test_a_prompt_by_a_new_name_is_for_a_method_of_ones_own(tmp_path: Path) -> None:
+    write(tmp_path, "en/one_note", "# The note of my method.\n---\nNote on {question}:")
+    own = Templates(tmp_path)
+    assert own.fill("one_note", "en", {"question": "Who?"}) == "Note on Who?:"
+    assert "one_note" in own.names()
+    with pytest.raises(TemplateError, match=r"en/one_note: missing \['question'\], unknown \['q'\]"):
+        own.fill("one_note", "en", {"q": "Who?"})
+    with pytest.raises(TemplateError, match=r"no prompt zh/one_note\.txt"):
+        own.fill("one_note", "zh", {"question": "谁？"})
+
+
+def test_the_hashes_can_be_those_of_some_prompts_alone(tmp_path: Path) -> None:
+    write(tmp_path, "en/one_note", "# x\n---\n{question}")
+    own = Templates(tmp_path)
+    some = own.hashes(["note_init", "one_note"])
+    assert list(some) == ["en/note_init", "en/one_note", "zh/note_init"]
+    assert some.items() <= own.hashes().items()
+    with pytest.raises(TemplateError, match="no prompt is called note_inti"):
+        own.hashes(["note_inti"])
 
 
 def test_the_hash_is_of_the_prompt_and_not_of_its_head(tmp_path: Path) -> None:
-    write(tmp_path, "en/answer_short", f"# Another comment.\n---\n{body(PACKAGED / 'en' / 'answer_short.txt')}\n")
+    write(
+        tmp_path,
+        "en/answer_short",
+        f"# Another comment.\n---\n{body(PACKAGED / 'papers' / 'en' / 'answer_short.txt')}\n",
+    )
     assert Templates(tmp_path).hashes() == Templates().hashes()
 
 
@@ -109,8 +147,7 @@ def test_the_hash_is_of_the_prompt_and_not_of_its_head(tmp_path: Path) -> None:
         ("en/answer_short", "# x\n---\n{context} {passages}", r"missing: \['question'\], unknown: \['passages'\]"),
         ("en/answer_short", "# x\n---\n{context} {question} {note}", r"missing: none, unknown: \['note'\]"),
         ("en/answer_short", "# x\n---\n", r"missing: \['context', 'question'\], unknown: none"),
-        ("en/answer_shrt", "# x\n---\n{context} {question}", r"'en/answer_shrt'; did you mean \['en/answer_short'"),
-        ("english/answer_short", "# x\n---\n{context}", r"no prompt is called 'english/answer_short'"),
+        ("english/answer_short", "# x\n---\n{context}", r"the folder of a language is called en or zh"),
         ("en/answer_short", "{context} {question}", "lines that start with #, a line ---, then the prompt"),
         ("en/answer_short", "no comment\n---\n{context} {question}", "comment lines that start with #"),
     ],
@@ -125,5 +162,29 @@ def test_a_template_that_does_not_fit_is_refused_with_its_path(
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TemplateError, match="no such folder; it should hold en/answer_short"):
+    with pytest.raises(
+        TemplateError, match="no such folder, and not one of the sets papers, small; a folder should hold en/"
+    ):
         Templates(tmp_path / "prompts")
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ([], "small"),  # the recorded responses are to these
+        (["llm=local"], "small"),
+        (["llm=openai"], "papers"),
+        (["llm=openai", "prompts=small"], "small"),
+        (["llm=recorded", "prompts=papers"], "papers"),
+    ],
+)
+def test_the_set_is_that_of_the_llm_unless_another_is_chosen(options: list[str], name: str) -> None:
+    config = load_config(options)
+    assert (config.prompts, build_templates(config).name) == (name, name)
+    assert "prompts" not in config.llm
+
+
+def test_a_folder_can_be_chosen_and_a_stage_is_a_prompt_of_the_chosen_folder(tmp_path: Path) -> None:
+    write(tmp_path, "en/one_note", "# x\n---\n{question}")
+    config = load_config([f"prompts={tmp_path}", "+stages.one_note.temperature=0.0"])
+    assert build_templates(config).name == tmp_path.name

@@ -22,6 +22,7 @@ from rag_notes.papers.page import (
     write_verification,
 )
 from rag_notes.running.records import RecordError
+from rag_notes.studies.verification import run
 from tests.pages import EVIL, check_nothing_runs, read
 from tests.test_verification import changed, own, save, two
 
@@ -145,10 +146,8 @@ def test_a_readme_without_its_markers_is_left_as_it_is(text: str, tmp_path: Path
 
 @pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(PROJECT)} is not there")
 def test_the_readme_shows_the_summary_of_the_recorded_runs(tmp_path: Path) -> None:
-    from rag_notes.studies.parts import verification_runs  # noqa: PLC0415 - as long as it moves
-
-    runs = asyncio.run(verification_runs([f"runs={tmp_path}"], progress=False))
-    assert {run.info.status for run in runs} == {"finished"}
+    verified = asyncio.run(run([f"runs={tmp_path}"], progress=False))
+    assert {made.info.status for made in verified.runs} == {"finished"}
     shown = (PROJECT / "README.md").read_text("utf-8").split(MARKERS[0])[1].split(MARKERS[1])[0]
     assert shown.strip() == summary(verify(find_runs(tmp_path))).strip(), (
         "README.md has drifted: in a fresh clone, rag-notes reproduce study=verification, then "

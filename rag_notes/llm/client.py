@@ -66,7 +66,8 @@ class LLM:
     Use it as an async context manager. A response that the store has costs nothing; identical requests in flight are
     sent once; errors are never stored. `model` names the model in keys, records and tables, `served_as` is what the
     endpoint calls it (default: the same). `base_url=None` means the network is forbidden and only the store answers.
-    The defaults are DeepNote's (section C.1): temperature 0.1, top_p 0.9, a fixed seed, up to 1280 new tokens.
+    The defaults are DeepNote's: temperature 0.1 and a fixed seed (section C.1); top_p 0.9 and up to 1280 new tokens are
+    in the authors' public code alone.
     `timeout` is in seconds. `max_cost` is in US dollars, counts from the start of this object and needs a `price`;
     calls already under way when it is reached are finished and kept. `stages` may name other LLMs for single stages;
     they are entered with this one and share its `usage`.

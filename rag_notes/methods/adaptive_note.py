@@ -3,11 +3,23 @@
 import sys
 from typing import Literal
 
+from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.parse import parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.types import NonNegative, Positive, Question
 
 JOINED_LENGTH = 500  # characters; where the published runs cut the joined query
+
+ABOUT = About(
+    label="Adaptive-Note",
+    source="Adaptive-Note, Methodology, equations 1 to 9",
+    code="https://github.com/thunlp/Adaptive-Note/blob/f8c065215cee66221bfb5fae043ca3b842285e9f/src/main.py",
+    family="notes",
+    limits=("collector_iterations", "invalid_updates", "retrieved_passages"),
+    parts={"amr": {"reviewer": False}, "iic+amr": {"method": "vanilla"}},
+    calls=lambda s: 2 + (3 if s["reviewer"] else 2) * s["collector_iterations"],
+    prompts=("note_init", "note_query", "note_update", "note_judge", *ANSWER),
+)
 
 
 async def adaptive_note(

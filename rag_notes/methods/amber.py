@@ -4,10 +4,33 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.parse import parse_copied, parse_new_question
 from rag_notes.methods.rag import Rag
 from rag_notes.prompts.templates import Value
 from rag_notes.types import Passage, Positive, Question
+
+ABOUT = About(
+    label="Amber",
+    source="Amber, section 3, Appendix D",
+    family="notes",
+    limits=("max_iterations",),
+    parts={
+        "cf": {"chunk_filter": False},
+        "sf": {"sentence_filter": False},
+        "cf+sf": {"chunk_filter": False, "sentence_filter": False},
+        "am": {"agents": False},
+    },
+    calls=lambda s: (
+        s["max_iterations"] * (s["top_k"] * (s["chunk_filter"] + s["sentence_filter"]) + 3 * s["agents"] + 4) - 1
+    ),
+    prompts=(
+        *("amber_chunk_filter", "amber_sentence_filter"),
+        *("note_init", "note_update", "amber_review", "amber_challenge", "amber_refine", "note_judge"),
+        *("amber_sufficient", "amber_query"),
+        *ANSWER,
+    ),
+)
 
 
 async def amber(

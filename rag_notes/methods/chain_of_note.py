@@ -1,7 +1,16 @@
 """Chain-of-Note: a reading note for each passage, their relevance, then the answer (section 2.3, Appendix A.5)."""
 
+from rag_notes.methods.about import ANSWER_FORMAT, About
 from rag_notes.methods.rag import Rag
 from rag_notes.types import Positive, Question
+
+ABOUT = About(
+    label="Chain-of-Note",
+    source="Chain-of-Note, section 2.3 and Appendix A.5, prompt 3",
+    family="notes",
+    calls=lambda _: 1,
+    prompts=("chain_of_note", *ANSWER_FORMAT),
+)
 
 
 async def chain_of_note(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:

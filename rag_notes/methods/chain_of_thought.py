@@ -1,7 +1,16 @@
 """Chain of thought: vanilla RAG with a step-by-step instruction (Chain-of-Note, Appendix A.5, prompt 2)."""
 
+from rag_notes.methods.about import ANSWER_FORMAT, About
 from rag_notes.methods.rag import Rag
 from rag_notes.types import Positive, Question
+
+ABOUT = About(
+    label="Chain of thought",
+    source="Chain-of-Note, Appendix A.5, prompt 2",
+    family="single search",
+    calls=lambda _: 1,
+    prompts=("chain_of_thought", *ANSWER_FORMAT),
+)
 
 
 async def chain_of_thought(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:

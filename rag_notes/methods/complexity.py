@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from rag_notes.methods.adaptive_rag import LABELS
 from rag_notes.retrieval.tokenize import Tokenizer
 from rag_notes.running.records import Run
 from rag_notes.types import Language
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 # scikit-learn is imported where it is used: it loads slowly, and every run loads this module.
 
-LABELS = ("A", "B", "C")
 STRATEGIES = ("no_retrieval", "vanilla", "ircot")  # what A, B and C stand for, the cheapest first
 
 

@@ -2,11 +2,23 @@
 
 from typing import Literal
 
+from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.parse import parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.types import NonNegative, Positive, Question
 
 JOINED_LENGTH = 500  # characters; where the published runs cut the joined query
+
+ABOUT = About(
+    label="DeepNote",
+    source="DeepNote, sections 3.1 to 3.3, equations 1 to 5",
+    code="https://github.com/thunlp/DeepNote",
+    family="notes",
+    limits=("max_step", "max_failure"),
+    parts={"adaptive_retrieval": {"max_step": 0}, "adaptive_retrieval+init_note": {"method": "vanilla"}},
+    calls=lambda s: 2 + 3 * s["max_step"],
+    prompts=("note_init", "note_query", "note_update", "note_judge", *ANSWER),
+)
 
 
 async def deepnote(

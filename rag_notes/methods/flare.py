@@ -5,11 +5,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rag_notes.methods.about import ANSWER, ANSWER_FORMAT, About
 from rag_notes.methods.parse import parse_final_answer, parse_next_sentence
 from rag_notes.methods.rag import Rag, Token
 from rag_notes.types import Passage, Positive, Question
 
 Probability = Annotated[float, Field(ge=0, le=1)]
+
+ABOUT = About(
+    label="FLARE",
+    source="FLARE (Jiang et al., 2023), section 3.2, a baseline of Adaptive-Note, DeepNote and Amber, Table 1",
+    code="https://github.com/jzbjyb/FLARE/tree/1c8f9bbe3cc6d539a1b024e5f2b7d064605c0315",
+    limits=("max_sentences",),
+    calls=lambda s: s["max_sentences"] * (3 if s["queries"] == "asked" else 2) + 1,
+    prompts=("flare_sentence", "flare_query", *ANSWER_FORMAT, *ANSWER),
+)
 
 
 async def flare(

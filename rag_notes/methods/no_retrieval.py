@@ -1,7 +1,16 @@
 """No retrieval: the model answers from what it knows (the first rows of every main table)."""
 
+from rag_notes.methods.about import DIRECT, About
 from rag_notes.methods.rag import Rag
 from rag_notes.types import Question
+
+ABOUT = About(
+    label="No retrieval",
+    source="the first rows of every main table",
+    family="baseline",
+    calls=lambda _: 1,
+    prompts=DIRECT,
+)
 
 
 async def no_retrieval(rag: Rag, question: Question) -> str:

@@ -1,8 +1,18 @@
 """RAT: a drafted chain of thought is revised step by step, each with a search of its own (DeepNote, Table 1)."""
 
+from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.parse import parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.types import Positive, Question
+
+ABOUT = About(
+    label="RAT",
+    source="RAT (Wang et al., 2024), a baseline of DeepNote, Table 1",
+    code="https://github.com/CraftJarvis/RAT/tree/006e86e31422cc9d2150f3a2b3d67f1be571f5c9",
+    limits=("max_steps",),
+    calls=lambda s: s["max_steps"] + 2,
+    prompts=("rat_draft", "rat_revise", *ANSWER),
+)
 
 
 async def rat(rag: Rag, question: Question, *, top_k: Positive = 5, max_steps: Positive = 4) -> str:

@@ -2,6 +2,7 @@
 
 import re
 
+from rag_notes.methods.about import ANSWER, ANSWER_FORMAT, About
 from rag_notes.methods.rag import Rag
 from rag_notes.prompts.templates import layout
 from rag_notes.types import NonNegative, Passage, Positive, Question
@@ -10,6 +11,15 @@ from rag_notes.types import NonNegative, Passage, Positive, Question
 _ACTION = re.compile(
     r"(?<![a-z])(search|finish) ?\[(.*?)\]|^Action: (search|finish)\b(?! ?\[.*\])[ :]*(.+)$",
     re.IGNORECASE | re.MULTILINE,
+)
+
+ABOUT = About(
+    label="ReAct",
+    source="ReAct (Yao et al., 2023), a baseline of Adaptive-Note, DeepNote and Amber, Table 1",
+    code="https://github.com/ysymyth/ReAct/tree/9bd3af8784867655e0783a3a34768fe798a02029",
+    limits=("max_searches",),
+    calls=lambda s: s["max_searches"] + 2,
+    prompts=("react", *ANSWER_FORMAT, *ANSWER),
 )
 
 

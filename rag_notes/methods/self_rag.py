@@ -2,9 +2,19 @@
 
 import asyncio
 
+from rag_notes.methods.about import ANSWER, DIRECT, About
 from rag_notes.methods.rag import Rag
 from rag_notes.methods.self_rerank import relevant
 from rag_notes.types import Positive, Question
+
+ABOUT = About(
+    label="Self-RAG (prompted)",
+    source="Self-RAG (Asai et al., 2024), a baseline of Adaptive-Note, DeepNote and Amber, Table 1",
+    code="https://github.com/AkariAsai/self-rag/tree/1fcdc420e48f50a7d7ab1ece5494221b93252e99",
+    limits=("max_tries",),
+    calls=lambda s: s["max_tries"] * (s["top_k"] + 4) - 1,
+    prompts=("grade_passage", "self_rag_supported", "self_rag_useful", "rewrite_query", *ANSWER, *DIRECT),
+)
 
 
 async def self_rag(rag: Rag, question: Question, *, top_k: Positive = 5, max_tries: Positive = 3) -> str:

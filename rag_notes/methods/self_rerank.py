@@ -3,10 +3,19 @@
 import asyncio
 from collections.abc import Sequence
 
+from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.rag import Rag
 from rag_notes.types import Passage, Positive, Question
 
 GRADES = ("0", "1", "2", "3")
+
+ABOUT = About(
+    label="Self-Rerank",
+    source="Adaptive-Note, baselines of Table 1",
+    family="single search",
+    calls=lambda s: s["top_k"] + 1,
+    prompts=("grade_passage", *ANSWER),
+)
 
 
 async def self_rerank(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:

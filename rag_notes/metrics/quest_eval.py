@@ -1,6 +1,6 @@
 """RAGQuestEval: does a text answer the questions that the gold answer answers, and alike? (CRUD-RAG, Lyu et al., 2024).
 
-Pure functions of strings: who asks the questions and answers them is in `rag_notes.studies.quest`.
+Pure functions of strings: who asks the questions and answers them is in `rag_notes.studies.quest_eval`.
 """
 
 import re

@@ -1,14 +1,20 @@
-"""Prompt templates: one text file each, `prompts/<language>/<name>.txt`, a head of comments, `---`, then the prompt."""
+"""Prompt templates: one text file each, a head of comments, `---`, then the prompt.
+
+The package has two complete sets of them, `prompts/<set>/<language>/<name>.txt`: `papers`, with the inputs, formats and
+criteria of the prompts that the papers print, and `small`, worded for models of one or two billion parameters.
+"""
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import get_args
 
 from rag_notes.types import Language, Passage
 
 PACKAGED = Path(__file__).parent
+SETS = ("papers", "small")
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")  # a lower-case name in braces; JSON in a prompt is not one
 
 Value = str | Sequence[str] | Sequence[Passage]
@@ -19,45 +25,42 @@ class TemplateError(ValueError):
 
 
 class Templates:
-    """The prompt templates of the package, with those of another folder of the same layout in their place.
+    """The prompt templates of a set of the package, or of a folder of one's own.
 
-    `folder` holds `<language>/<name>.txt` files; what it lacks comes from the package. Raises TemplateError where a
-    file has a name the package does not know, or placeholders other than the packaged template's.
+    `prompts` is the name of a set or a folder with `<language>/<name>.txt` files. What a folder lacks comes from the
+    set that its file `base.txt` names, `papers` where there is none. A prompt by a new name is for a method of one's
+    own: its placeholders are checked when it is filled. Raises TemplateError where there is no such set or folder, or
+    where a prompt of the folder has other placeholders than the set's prompt of that name.
     """
 
-    def __init__(self, folder: str | Path | None = None) -> None:
-        self.name = "small" if folder is None else Path(folder).name
-        self._prompts = {key: _body(path) for key, path in _files(PACKAGED).items()}
-        if folder is not None:
-            if not Path(folder).is_dir():
-                raise TemplateError(
-                    f"prompts={folder}: no such folder; it should hold en/answer_short.txt and the like"
-                )
-            for key, path in _files(Path(folder)).items():
-                self._prompts[key] = self._checked(key, path)
-
-    def _checked(self, key: str, path: Path) -> str:
-        if key not in self._prompts:
-            near = get_close_matches(key, self._prompts, n=3)
-            raise TemplateError(f"{path}: no prompt is called {key!r}" + (f"; did you mean {near}?" if near else ""))
-        body = _body(path)
-        wanted, found = (set(PLACEHOLDER.findall(text)) for text in (self._prompts[key], body))
-        if wanted != found:
+    def __init__(self, prompts: str | Path = "papers") -> None:
+        self.name = Path(prompts).name
+        if prompts in SETS:
+            self._prompts = _read(PACKAGED / prompts)
+            return
+        folder = Path(prompts)
+        if not folder.is_dir():
             raise TemplateError(
-                f"{path}: placeholders missing: {sorted(wanted - found) or 'none'}, "
-                f"unknown: {sorted(found - wanted) or 'none'}"
+                f"prompts={prompts}: no such folder, and not one of the sets {', '.join(SETS)}; a folder should hold "
+                "en/answer_short.txt and the like"
             )
-        return body
+        packaged = _read(PACKAGED / _base(folder))
+        own = _read(folder)
+        for key in own.keys() & packaged.keys():
+            wanted, found = (set(PLACEHOLDER.findall(text)) for text in (packaged[key], own[key]))
+            if wanted != found:
+                raise TemplateError(
+                    f"{folder / key}.txt: placeholders missing: {sorted(wanted - found) or 'none'}, "
+                    f"unknown: {sorted(found - wanted) or 'none'}"
+                )
+        self._prompts = packaged | own
 
     def fill(self, name: str, language: Language, fields: Mapping[str, Value]) -> str:
         """The prompt `name` with its placeholders replaced by `fields` (passages and lists are laid out as text).
 
         Raises TemplateError where the template does not exist in this language or the names do not match.
         """
-        body = self._prompts.get(f"{language}/{name}")
-        if body is None:
-            near = get_close_matches(f"{language}/{name}", self._prompts, n=3)
-            raise TemplateError(f"no prompt {language}/{name}.txt" + (f"; did you mean {near}?" if near else ""))
+        body = self.text(name, language)
         wanted = set(PLACEHOLDER.findall(body))
         if wanted != set(fields):
             raise TemplateError(
@@ -66,13 +69,30 @@ class Templates:
             )
         return PLACEHOLDER.sub(lambda match: layout(fields[match[1]], language), body)
 
+    def text(self, name: str, language: Language = "en") -> str:
+        """The prompt `name` with its placeholders as they stand. Raises TemplateError where there is none."""
+        body = self._prompts.get(f"{language}/{name}")
+        if body is None:
+            near = get_close_matches(f"{language}/{name}", self._prompts, n=3)
+            raise TemplateError(f"no prompt {language}/{name}.txt" + (f"; did you mean {near}?" if near else ""))
+        return body
+
     def names(self) -> list[str]:
         """The names of the prompts in English, which are the stages of the methods."""
         return sorted(key.removeprefix("en/") for key in self._prompts if key.startswith("en/"))
 
-    def hashes(self) -> dict[str, str]:
-        """sha256 of every prompt, by `<language>/<name>`."""
-        return {key: hashlib.sha256(body.encode()).hexdigest() for key, body in sorted(self._prompts.items())}
+    def hashes(self, names: Iterable[str] | None = None) -> dict[str, str]:
+        """sha256 of the prompts named, in each language that has them, by `<language>/<name>`; of all for None.
+
+        Raises TemplateError where no language has a prompt of a name.
+        """
+        chosen = dict(self._prompts)
+        if names is not None:
+            wanted = set(names)
+            chosen = {key: body for key, body in chosen.items() if key.partition("/")[2] in wanted}
+            if missing := wanted - {key.partition("/")[2] for key in chosen}:
+                raise TemplateError(f"no prompt is called {', '.join(sorted(missing))}")
+        return {key: hashlib.sha256(body.encode()).hexdigest() for key, body in sorted(chosen.items())}
 
 
 def layout(value: Value, language: Language = "en") -> str:
@@ -88,8 +108,22 @@ def layout(value: Value, language: Language = "en") -> str:
     return "\n".join(str(item) for item in value)
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    return {f"{path.parent.name}/{path.stem}": path for path in sorted(folder.glob("*/*.txt"))}
+def _base(folder: Path) -> str:
+    path = folder / "base.txt"
+    base = path.read_text(encoding="utf-8").strip() if path.is_file() else SETS[0]
+    if base not in SETS:
+        raise TemplateError(f"{path}: {base!r} is not one of the sets {', '.join(SETS)}")
+    return base
+
+
+def _read(folder: Path) -> dict[str, str]:
+    """The prompts of a folder by `<language>/<name>`."""
+    prompts = {}
+    for path in sorted(folder.glob("*/*.txt")):
+        if path.parent.name not in get_args(Language):
+            raise TemplateError(f"{path}: the folder of a language is called {' or '.join(get_args(Language))}")
+        prompts[f"{path.parent.name}/{path.stem}"] = _body(path)
+    return prompts
 
 
 def _body(path: Path) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rag_notes.metrics.answer import normalize_answer
-from rag_notes.retrieval.base import Retriever
 from rag_notes.metrics.retrieval import answer_in_passages
+from rag_notes.retrieval.base import Retriever
 from rag_notes.types import Dataset, Hit, Passage, Question
 
 _YES_NO = frozenset({"yes", "no", "是", "不是", "否"})  # "no" occurs in "known": no passage holds such an answer

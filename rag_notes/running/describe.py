@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.metadata
-import inspect
 import platform
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import canonical_json
+from rag_notes.methods.about import about_of, settings_of
 from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import Retriever
@@ -21,6 +21,7 @@ from rag_notes.types import Question
 
 Method = Callable[..., Awaitable[str]]
 
+RECORDED = "recorded"  # the endpoint of a run that was made from stored responses alone
 _VERSIONS = ("rag-notes", "openai", "bm25s", "numpy", "scipy")
 
 
@@ -48,7 +49,7 @@ def describe(
         prompts=templates.hashes(),
         scoring=code_hash(score),
         repeat=repeat,
-        endpoint=llm.base_url or "recorded",
+        endpoint=llm.base_url or RECORDED,
         versions={"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _VERSIONS},
         git=_git(),
     )
@@ -57,12 +58,12 @@ def describe(
 def describe_method(method: Method) -> MethodInfo:
     """Describe a method by its function, its settings (defaults included) and the code that it is made of."""
     function = unwrapped(method)
-    settings = {
-        name: parameter.default
-        for name, parameter in inspect.signature(method).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
-    return MethodInfo(f"{function.__module__}.{function.__qualname__}", settings, code_hash(function))
+    return MethodInfo(
+        function=f"{function.__module__}.{function.__qualname__}",
+        settings=settings_of(method),
+        code=code_hash(function),
+        label=about_of(method).label,
+    )
 
 
 def identity(info: RunInfo) -> dict[str, Any]:

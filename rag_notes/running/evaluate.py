@@ -4,24 +4,26 @@ import asyncio
 import contextlib
 import sys
 import traceback
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from rag_notes.events import Event, answered, count
+from rag_notes.events import Ask, answered, count
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, SpendingLimitError
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
-from rag_notes.running.describe import Method, check_same_run, describe
+from rag_notes.running.describe import RECORDED, Method, check_same_run, describe
 from rag_notes.running.identity import unwrapped
 from rag_notes.running.records import (
     Condition,
+    Key,
     Progress,
     Run,
     RunInfo,
@@ -75,6 +77,7 @@ async def evaluate(
     described = describe(
         named, questions, retriever, llm, templates, dataset=dataset, condition=condition, repeat=repeat
     )
+    scored = condition.annotates is None
     info = replace(described, overrides=list(overrides), studies=[] if study is None else [study])
     order = [(name, question.id) for question in questions for name in named]
     if len(set(order)) < len(order):
@@ -82,64 +85,73 @@ async def evaluate(
 
     async with _opened(folder, info, retry_errors=retry_errors) as place:
         info = place.info
-        searcher = Searcher(retriever)
-        wanted = set(order)
-        samples = {sample.key: sample for sample in place.samples if sample.key in wanted}
+        samples = {sample.key: sample for sample in place.samples if sample.key in set(order)}
         written = [sample.key for sample in place.samples]  # in the order of the lines of samples.jsonl
+        start = partial(Rag, llm=llm, searcher=Searcher(retriever), templates=templates, repeat=repeat)
         by_id = {question.id: question for question in questions}
-        waiting = iter([key for key in order if key not in samples])
-        bar = tqdm(total=len(order), initial=len(samples), disable=not progress, unit="answer", file=sys.stderr)
-        stop: list[FatalLLMError | RetrieverError] = []
-        errors = sum(sample.error is not None for sample in samples.values())
 
-        async def work() -> None:
-            nonlocal errors
-            for key in waiting:  # one iterator for all workers: each takes the next sample
-                if stop:
-                    return
-                name, question = key[0], by_id[key[1]]
-                rag = Rag(question, method=name, llm=llm, searcher=searcher, templates=templates, repeat=repeat)
-                try:
-                    samples[key] = sample = await _answer(rag, name, named[name], llm, scored=not condition.annotates)
-                except (FatalLLMError, RetrieverError) as fatal:
-                    stop.append(fatal)
-                    return
-                written.append(key)
-                if place.out is not None:
-                    place.out.write(sample_line(sample))
-                    place.out.flush()
-                bar.update()
-                errors += sample.error is not None
-                bar.set_postfix_str(_progress(llm, errors), refresh=False)
+        async def make(key: Key) -> Sample:
+            method, question = key[0], by_id[key[1]]
+            made = await _answer(start(question, method=method), method, named[method], llm, scored=scored)
+            written.append(key)
+            if place.out is not None:
+                place.out.write(sample_line(made))
+                place.out.flush()
+            return made
 
-        # Of each question all methods at once: they often wait for the same call.
-        workers = min(len(order), QUESTIONS_PER_SLOT * llm.concurrency * len(named))
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(work())
-        except* ValueError as failures:  # a template that does not fit, a gold answer that cannot be scored
-            raise failures.exceptions[0] from None
-        finally:
-            bar.close()
-
+        stop = await _work_off(order, samples, make, llm, len(named), progress=progress)
         ordered = [samples[name, q.id] for name in named for q in questions if (name, q.id) in samples]
-        seconds, usage = _account(ordered, llm, info)
-        info = replace(
-            info,
-            status=f"stopped: {stop[0]}" if stop else "finished",
-            samples=Progress(len(ordered), len(order), errors),
-            prompts=_prompts_used(ordered, info.prompts),
-            usage=usage,
-            seconds=seconds,
-            search_retries=getattr(retriever, "retries", 0),
-        )
+        status = f"stopped: {stop}" if stop else "finished"
+        done = Progress(len(ordered), len(order), sum(sample.error is not None for sample in ordered))
+        retries = getattr(retriever, "retries", 0)
+        info = replace(_account(info, ordered, llm), status=status, samples=done, search_retries=retries)
         if folder is not None:
             sort_samples(Path(folder) / "samples.jsonl", written, [sample.key for sample in ordered])
             write_info(Path(folder), info)
-    if stop and not isinstance(stop[0], SpendingLimitError):
-        raise stop[0]
+    if stop and not isinstance(stop, SpendingLimitError):
+        raise stop
     return Run(info, ordered, None if folder is None else Path(folder))
+
+
+async def _work_off(
+    order: Sequence[Key],
+    samples: dict[Key, Sample],
+    make: Callable[[Key], Awaitable[Sample]],
+    llm: LLM,
+    methods: int,
+    *,
+    progress: bool,
+) -> FatalLLMError | RetrieverError | None:
+    """Make the samples of `order` that are not there yet, many at once; returns what ended it early, if anything."""
+    waiting = iter([key for key in order if key not in samples])
+    bar = tqdm(total=len(order), initial=len(samples), disable=not progress, unit="answer", file=sys.stderr)
+    stop: list[FatalLLMError | RetrieverError] = []
+    errors = sum(sample.error is not None for sample in samples.values())
+
+    async def work() -> None:
+        nonlocal errors
+        for key in waiting:  # one iterator for all workers: each takes the next sample
+            if stop:
+                return
+            try:
+                samples[key] = await make(key)
+            except (FatalLLMError, RetrieverError) as fatal:
+                stop.append(fatal)
+                return
+            bar.update()
+            errors += samples[key].error is not None
+            bar.set_postfix_str(_progress(llm, errors), refresh=False)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            # Of each question all methods at once: they often wait for the same call.
+            for _ in range(min(len(order), QUESTIONS_PER_SLOT * llm.concurrency * methods)):
+                group.create_task(work())
+    except* ValueError as failures:  # a template that does not fit, a gold answer that cannot be scored
+        raise failures.exceptions[0] from None
+    finally:
+        bar.close()
+    return stop[0] if stop else None
 
 
 def rescore(sample: Sample) -> Sample:
@@ -165,55 +177,45 @@ async def _answer(rag: Rag, name: str, method: Method, llm: LLM, *, scored: bool
     metrics: dict[str, float] = {}
     if error is None:
         metrics = score(question, answer, rag.trace) if scored else {}
-        if (cost := _cost(rag.trace, llm)) is not None:
+        if (cost := _cost(answered(rag.trace), llm)) is not None:
             metrics["cost"] = cost
     return Sample(name, question, answer, error, metrics, count(rag.trace), rag.trace)
 
 
-def _cost(trace: Sequence[Event], llm: LLM) -> float | None:
-    """Dollars that the answer costs without a store; None where a price is missing."""
-    prices = [(llm.of(ask.stage).price, ask) for ask in answered(trace)]
+def _cost(asks: Sequence[Ask], llm: LLM) -> float | None:
+    """Dollars that calls cost without a store; None where a price is missing."""
+    prices = [(llm.of(ask.stage).price, ask) for ask in asks]
     if any(price is None for price, _ in prices) or (not prices and llm.price is None):
         return None
     return sum(price.of(ask.prompt_tokens, ask.completion_tokens) for price, ask in prices if price)
 
 
-def _account(samples: Iterable[Sample], llm: LLM, info: RunInfo) -> tuple[dict[str, dict[str, float]], Usage]:
-    """Seconds of model time by method and question, and what all distinct calls took, whoever made them.
+def _account(info: RunInfo, samples: Sequence[Sample], llm: LLM) -> RunInfo:
+    """Add seconds of model time by method and question, what all distinct calls took, and which prompts were used.
 
-    Both are of the stored responses; the time of a sample that the store does not have is what run.json said of it.
+    Time and retries are those of the stored responses, whoever made them; the time of a sample that the store does not
+    have is what run.json said of it before.
     """
-    calls: dict[str, tuple[float, int] | None] = {}
+    calls = {ask.key: ask for sample in samples for ask in answered(sample.trace)}
+    stored = {key: llm.of(ask.stage).store.get(key) for key, ask in calls.items()}
     seconds: dict[str, dict[str, float]] = {name: {} for name in info.methods}
-    usage, cost = Usage(), 0.0 if llm.price is not None else None
     for sample in samples:
-        for ask in answered(sample.trace):
-            if ask.key in calls:
-                continue
-            stored = llm.of(ask.stage).store.get(ask.key)
-            calls[ask.key] = None if stored is None else (stored.seconds, stored.retries)
-            usage = replace(
-                usage,
-                calls=usage.calls + 1,
-                prompt_tokens=usage.prompt_tokens + ask.prompt_tokens,
-                completion_tokens=usage.completion_tokens + ask.completion_tokens,
-                retries=usage.retries + (0 if stored is None else stored.retries),
-            )
-            price = llm.of(ask.stage).price
-            if cost is not None:
-                cost = None if price is None else cost + price.of(ask.prompt_tokens, ask.completion_tokens)
-        took = [calls[ask.key] for ask in answered(sample.trace)]
+        took = [stored[ask.key] for ask in answered(sample.trace)]
         before = info.seconds.get(sample.method, {}).get(sample.question.id)
-        if all(call is not None for call in took):
-            seconds[sample.method][sample.question.id] = round(sum(call[0] for call in took if call), 3)
+        if None not in took:
+            seconds[sample.method][sample.question.id] = round(sum(one.seconds for one in took if one), 3)
         elif before is not None:
             seconds[sample.method][sample.question.id] = before
-    return seconds, replace(usage, cost=cost)
-
-
-def _prompts_used(samples: Iterable[Sample], hashes: Mapping[str, str]) -> dict[str, str]:
+    usage = Usage(
+        calls=len(calls),
+        prompt_tokens=sum(ask.prompt_tokens for ask in calls.values()),
+        completion_tokens=sum(ask.completion_tokens for ask in calls.values()),
+        retries=sum(response.retries for response in stored.values() if response),
+        cost=_cost(list(calls.values()), llm),
+    )
     used = {name for sample in samples for name in _prompts_of(sample)}
-    return {name: digest for name, digest in hashes.items() if name in used}
+    prompts = {name: digest for name, digest in info.prompts.items() if name in used}
+    return replace(info, seconds=seconds, usage=usage, prompts=prompts)
 
 
 def _prompts_of(sample: Sample) -> set[str]:
@@ -248,9 +250,7 @@ async def _opened(folder: str | Path | None, info: RunInfo, *, retry_errors: boo
         yield _Place(info, [], None)
         return
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path / ".lock")
-    await _acquire(lock, path)
+    lock = await _acquire(path)
     try:
         kept, info = _take_up(path, info, retry_errors=retry_errors)
         write_info(path, info)
@@ -260,8 +260,10 @@ async def _opened(folder: str | Path | None, info: RunInfo, *, retry_errors: boo
         lock.release()
 
 
-async def _acquire(lock: FileLock, path: Path) -> None:
-    told = False
+async def _acquire(path: Path) -> FileLock:
+    """The lock of a folder, once no other process holds it."""
+    path.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - before anything is under way
+    lock, told = FileLock(path / ".lock"), False
     while True:
         try:
             lock.acquire(timeout=0)
@@ -271,7 +273,7 @@ async def _acquire(lock: FileLock, path: Path) -> None:
                 told = True
             await asyncio.sleep(_PATIENCE)
         else:
-            return
+            return lock
 
 
 def _take_up(path: Path, info: RunInfo, *, retry_errors: bool) -> tuple[list[Sample], RunInfo]:
@@ -286,6 +288,8 @@ def _take_up(path: Path, info: RunInfo, *, retry_errors: bool) -> tuple[list[Sam
         outdated = [sample for sample in samples if _is_outdated(sample, before, info)]
         kept = [sample for sample in samples if sample not in outdated] if outdated else samples
         info = replace(info, studies=sorted({*before.studies, *info.studies}), seconds=before.seconds)
+        if info.endpoint == RECORDED:
+            info = replace(info, endpoint=before.endpoint)
         if before.scoring != info.scoring and info.condition.annotates is None:
             kept = [rescore(sample) for sample in kept]
     if outdated:

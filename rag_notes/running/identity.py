@@ -4,19 +4,23 @@ import ast
 import hashlib
 import inspect
 import re
+import sys
+import sysconfig
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+_INSTALLED = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 _TRANSPORT = "rag_notes.llm"  # carries prompts and answers, and decides neither
 
 
 def code_hash(function: Callable[..., Any]) -> str:
-    """SHA-256 of a function and of all functions, classes and constants that it uses, its own package's and ours.
+    """SHA-256 of a function and of all functions, classes and constants that it uses, ours and those written beside it.
 
-    Comments, docstrings and layout do not count. Other packages do not either: their versions are in run.json.
+    Comments, docstrings and layout do not count. What is installed does not either: its versions are in run.json.
     """
     function = unwrapped(function)
     parts: dict[str, str] = {}
@@ -29,7 +33,7 @@ def code_hash(function: Callable[..., Any]) -> str:
             parts[place] = ast.dump(tree)
             for name, value in sorted(_used(tree, vars(inspect.getmodule(thing) or object))):
                 if isinstance(found := inspect.unwrap(value) if callable(value) else value, FunctionType | type):
-                    if _is_ours(found.__module__, function.__module__):
+                    if _is_ours(found.__module__):
                         waiting.append(found)
                 else:
                     parts[f"{thing.__module__}.{name} ="] = _constant(value)
@@ -68,9 +72,15 @@ def _used(tree: ast.Module, known: Mapping[str, Any]) -> Iterator[tuple[str, Any
                 yield f"{node.value.id}.{node.attr}", getattr(module, node.attr)
 
 
-def _is_ours(module: str, root: str) -> bool:
-    package = module.partition(".")[0]
-    return package in {"rag_notes", root.partition(".")[0]} and not f"{module}.".startswith(f"{_TRANSPORT}.")
+@cache
+def _is_ours(module: str) -> bool:
+    """Whether a module is of this package or written beside it, not installed."""
+    if module.partition(".")[0] == "rag_notes":
+        return not f"{module}.".startswith(f"{_TRANSPORT}.")
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return module == "__main__" or (
+        file is not None and not any(Path(file).is_relative_to(place) for place in _INSTALLED)
+    )
 
 
 def _constant(value: Any) -> str:

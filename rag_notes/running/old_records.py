@@ -7,7 +7,7 @@ _ANNOTATIONS = ("evidence", "quest_eval")
 
 
 def sample_of(old: dict[str, Any]) -> dict[str, Any]:
-    """A line of samples.jsonl. The task of the question is told by the metrics. Raises KeyError naming what is missing."""
+    """A line of samples.jsonl; the metrics tell the question's task. Raises KeyError naming what is missing."""
     metrics = old["metrics"]
     task = "yes_no" if "yes_no_acc" in metrics else "long_form" if "str_em" in metrics else "short"
     counts = dict(old["counts"])

@@ -88,11 +88,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class MethodInfo:
-    """A method of a run: its function, its settings (defaults included), and a hash of the code that it is made of."""
+    """A method of a run: its function, its settings (defaults included), a hash of its code, and what it is called."""
 
     function: str
     settings: dict[str, Any]
     code: str
+    label: str = ""
 
     @property
     def family(self) -> str:
@@ -221,7 +222,7 @@ class Run:
     def frame(self) -> pd.DataFrame:
         """A row for each sample: data set, model, method, question, gold, answer, error, each metric and count.
 
-        What a sample lacks is NaN; `error` is None without one.
+        What a sample lacks is missing (NaN).
         """
         return pd.DataFrame(
             [

@@ -88,3 +88,14 @@ async def count_calls(
         if played.complete
     ]
     return pd.DataFrame(rows, columns=["method", "question_id", "calls", "searches", "depth"])
+
+
+def calls_by_method(counted: pd.DataFrame) -> pd.DataFrame:
+    """Means a question of what `count_calls` gave, as text: a row a method, with the largest sequential depth."""
+    rows = [
+        [str(name).replace("_", " "), len(group)]
+        + [f"{group[column].mean():.1f}" for column in ("calls", "searches", "depth")]
+        + [group["depth"].max()]
+        for name, group in counted.groupby("method", sort=False)
+    ]
+    return pd.DataFrame(rows, columns=["method", "questions", "calls", "searches", "sequential depth", "its maximum"])

@@ -3,10 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rag_notes.config import PROJECT, Config, ConfigError, build_datasets, build_llm, build_methods, build_retriever
+from rag_notes.config import (
+    PROJECT,
+    Config,
+    ConfigError,
+    build_datasets,
+    build_llm,
+    build_methods,
+    build_retriever,
+    build_templates,
+)
 from rag_notes.files import slug
 from rag_notes.llm.client import LLM
-from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.noise import ControlledNoise, controllable
 from rag_notes.running.describe import Method, check_same_run, describe, fingerprint
@@ -89,11 +97,6 @@ async def run_on(
         overrides=overrides,
         progress=progress,
     )
-
-
-def build_templates(config: Config) -> Templates:
-    """The chosen prompts."""
-    return Templates(None if config.prompts is None else PROJECT / config.prompts)
 
 
 def with_noise(dataset: Dataset, retriever: Retriever, noise_percent: int) -> tuple[Dataset, ControlledNoise]:

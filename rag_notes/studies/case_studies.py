@@ -1,4 +1,4 @@
-"""Single questions, seen by several methods: who answered what, and the traces side by side."""
+"""Single questions seen by several methods (Adaptive-Note, Table A5; DeepNote, Tables 21 to 23; Chain-of-Note, 6)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,18 +8,63 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from rag_notes.running.records import Run
+from rag_notes.config import load_study
+from rag_notes.report.cells import method_label
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
-from rag_notes.running.correctness import outcome
 from rag_notes.report.trace import Trace
+from rag_notes.running.correctness import Correctness, correctness
+from rag_notes.running.records import Run
+from rag_notes.running.run import run_methods
+from rag_notes.studies.base import Study
 
-_MARKS = {  # of each outcome: colour and marker, told apart without the colour
+_MARKS: dict[Correctness, tuple[str, str]] = {  # colour and marker, told apart without the colour
     "right": (PALETTE[0], "o"),
     "wrong": (PALETTE[1], "x"),
-    "unreadable": (PALETTE[4], "^"),
+    "parse failure": (PALETTE[4], "^"),
     "error": ("black", "s"),
-    "unmarked": ("#9a9a9a", "."),
+    "unscored": ("#9a9a9a", "."),
 }
+
+
+async def run(options: Sequence[str] = (), *, question_ids: Sequence[str] = (), progress: bool = True) -> "CaseStudies":
+    """Run the methods and show the questions of these ids; those that the data set lacks are left out.
+
+    Where none is left, the questions are those of `pick_cases`, of the note method and the first one. Raises as
+    `rag_notes.running.run.run_methods`.
+    """
+    config = load_study("case_studies", options)
+    return CaseStudies(config, options, await run_methods(config, options, progress=progress), question_ids)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CaseStudies(Study):
+    """The first data set's questions: who answered what, and the traces side by side."""
+
+    question_ids: Sequence[str]
+
+    @property
+    def shown(self) -> list[str]:
+        """The ids of the questions that are shown."""
+        known = {sample.question.id for sample in self.runs[0].samples}
+        return [name for name in self.question_ids if name in known] or self.picked
+
+    @property
+    def picked(self) -> list[str]:
+        """The ids of the questions that nobody chose, see `pick_cases`."""
+        run = self.runs[0]
+        return pick_cases(run, "deepnote" if "deepnote" in run.methods else run.methods[-1], run.methods[0])
+
+    def display(self, question_ids: Sequence[str] | None = None) -> pd.DataFrame:
+        """Who answered what, of the questions shown or of these."""
+        return answers(self.runs[0], self.shown if question_ids is None else question_ids)
+
+    def figure(self) -> NotebookFigure:
+        """Who got which question right; saved with the answers."""
+        return self.save(cases_figure(self.runs[0], self.shown), self.display().reset_index())
+
+    def traces(self) -> list["SideBySide"]:
+        """The traces of all methods side by side, for each question shown."""
+        return [SideBySide(self.runs[0], self.runs[0].methods, question_id) for question_id in self.shown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +77,7 @@ class SideBySide:
 
     def _repr_html_(self) -> str:
         columns = "".join(
-            f'<div style="flex: 0 0 28rem"><h3>{escape(method.replace("_", " "))}</h3>{trace._repr_html_()}</div>'
+            f'<div style="flex: 0 0 28rem"><h3>{escape(method_label(method))}</h3>{trace._repr_html_()}</div>'
             for method, trace in self._traces()
         )
         return f'<div style="display: flex; gap: 1.5rem; overflow-x: auto; align-items: flex-start">{columns}</div>'
@@ -45,20 +90,20 @@ class SideBySide:
 
 
 def answers(run: Run, question_ids: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each question, a column for each method: the answer, with its outcome in front.
+    """A row for each question, a column for each method: the answer, with whether it is right in front.
 
     Raises KeyError where the run lacks one of the questions.
     """
     rows = []
     for question_id in question_ids:
         samples = [run.sample(method, question_id) for method in run.methods]
-        cells = {s["method"]: f"{outcome(s)}: {' '.join((s['error'] or s['answer']).split())[:120]}" for s in samples}
-        rows.append({"question": samples[0]["question"], "gold": "; ".join(samples[0]["gold"][:2])} | cells)
+        cells = {s.method: f"{correctness(s)}: {' '.join(str(s.error or s.answer).split())[:120]}" for s in samples}
+        rows.append({"question": samples[0].question.question, "gold": "; ".join(samples[0].gold[:2])} | cells)
     return pd.DataFrame(rows, index=pd.Index(question_ids, name="id"))
 
 
 def cases_figure(run: Run, question_ids: Sequence[str]) -> NotebookFigure:
-    """Draw who got which question right: a row a question, a column a method, a mark for each outcome.
+    """Draw who got which question right: a row a question, a column a method, a mark for right, wrong and so on.
 
     Raises ValueError where no question is given, KeyError where the run lacks one.
     """
@@ -70,9 +115,9 @@ def cases_figure(run: Run, question_ids: Sequence[str]) -> NotebookFigure:
         axes = figure.subplots()
         for row, question_id in enumerate(question_ids):
             for column, method in enumerate(run.methods):
-                colour, marker = _MARKS[outcome(run.sample(method, question_id))]
+                colour, marker = _MARKS[correctness(run.sample(method, question_id))]
                 axes.plot(column, row, color=colour, marker=marker, linestyle="none", markersize=8)
-        axes.set_xticks(range(len(run.methods)), [name.replace("_", "\n") for name in run.methods])
+        axes.set_xticks(range(len(run.methods)), [method_label(name).replace(" ", "\n") for name in run.methods])
         axes.set_yticks(range(len(question_ids)), list(question_ids))
         axes.set_xlim(-0.5, len(run.methods) - 0.5)
         axes.set_ylim(len(question_ids) - 0.5, -0.5)  # the first question on top
@@ -87,13 +132,12 @@ def cases_figure(run: Run, question_ids: Sequence[str]) -> NotebookFigure:
 
 
 def pick_cases(run: Run, method: str, baseline: str) -> list[str]:
-    """Return the first question of each kind there is: only `method` right, only `baseline`, both, none.
+    """The first question of each kind there is: only `method` right, only `baseline`, both, none.
 
-    They are picked by outcome alone, in the order of the questions, so that nobody chose them.
+    They are picked by correctness alone, in the order of the questions, so that nobody chose them.
     """
     by_kind: dict[tuple[bool, bool], str] = {}
-    for sample in run.samples:
-        if sample["method"] == method:
-            other = run.sample(baseline, sample["question_id"])
-            by_kind.setdefault((outcome(sample) == "right", outcome(other) == "right"), sample["question_id"])
+    for sample in run.of(method):
+        other = run.sample(baseline, sample.question.id)
+        by_kind.setdefault((correctness(sample) == "right", correctness(other) == "right"), sample.question.id)
     return [by_kind[kind] for kind in ((True, False), (False, True), (True, True), (False, False)) if kind in by_kind]

@@ -11,15 +11,17 @@ import pandas as pd
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from sklearn.metrics import confusion_matrix, f1_score
 
-from rag_notes.metrics.answer import tokens
-from rag_notes.metrics.stats import wilson
+from rag_notes.config import load_study
+from rag_notes.events import Event, Found, Search, answered, searches
 from rag_notes.methods.parse import parse_choice, parse_copied
-from rag_notes.methods.rag import Event
-from rag_notes.running.records import Run, Sample
-from rag_notes.report.figures import STYLE, NotebookFigure
-from rag_notes.papers.numbers import paper_cells
+from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.retrieval import answer_in_passages
-from rag_notes.types import Dataset, Question
+from rag_notes.metrics.stats import wilson
+from rag_notes.papers.numbers import paper_cells
+from rag_notes.report.figures import STYLE, NotebookFigure
+from rag_notes.running.records import Run, Sample
+from rag_notes.running.run import run_methods
+from rag_notes.studies.base import Study, once
 
 _RATES = {  # of the four cells of the confusion matrix (tn, fp, fn, tp): what is counted, of how many
     "accuracy": ((0, 3), (0, 1, 2, 3)),
@@ -30,44 +32,86 @@ _RATES = {  # of the four cells of the confusion matrix (tn, fp, fn, tp): what i
 _PAPER = {"recall (gold kept)": "useful_kept", "specificity (other dropped)": "useless_dropped"}
 
 
-def chunk_verdicts(runs: Sequence[Run], datasets: Sequence[Dataset]) -> pd.DataFrame:
-    """Return a row for each passage that the chunk filter saw in the first iteration, whose query is the question.
+async def run(options: Sequence[str] = (), *, progress: bool = True) -> "ContentFilter":
+    """Run Amber. Raises as `rag_notes.running.run.run_methods`."""
+    config = load_study("content_filter", options)
+    return ContentFilter(config, options, await run_methods(config, options, progress=progress))
+
+
+class ContentFilter(Study):
+    """The verdicts of Amber's filters on the passages of the first search, beside the gold passages."""
+
+    @once
+    def verdicts(self) -> pd.DataFrame:
+        """A row for each passage, as `chunk_verdicts`."""
+        return chunk_verdicts(self.runs)
+
+    def coverage(self) -> pd.DataFrame:
+        """What the verdicts cover, as `filter_coverage`."""
+        return filter_coverage(self.runs)
+
+    def table(self) -> pd.DataFrame:
+        """The rates of the chunk filter by data set, as `filter_rates`."""
+        return filter_rates(self.verdicts(), **self.intervals)
+
+    def display(self) -> pd.DataFrame:
+        """The rates of the chunk filter, with numbers of passages and of verdicts that could not be parsed."""
+        verdicts = self.verdicts().groupby("dataset", sort=False)["parse_failure"].agg(["size", "sum"])
+        counted = verdicts.rename(columns={"size": "passages", "sum": "parse_failures"})
+        return self.table().merge(counted, left_on="dataset", right_index=True)
+
+    def display_by_type(self) -> pd.DataFrame:
+        """The rates by type of question, with the number of passages."""
+        rates = filter_rates(self.verdicts(), by="type", **self.intervals)
+        passages = rates[rates["rate"] == "accuracy"].set_index("type")["of"].rename("passages")
+        return rates.pivot(index="type", columns="rate", values="value").join(passages)
+
+    def display_sentences(self) -> pd.DataFrame:
+        """What the sentence filter did, as `sentence_filter`."""
+        return sentence_filter(self.runs, confidence=self.config.confidence)
+
+    def figure(self) -> NotebookFigure:
+        """The confusion matrix of each data set; saved with the verdicts."""
+        return self.save(confusion_figure(self.verdicts()), self.verdicts())
+
+
+def chunk_verdicts(runs: Sequence[Run]) -> pd.DataFrame:
+    """A row for each passage that the chunk filter saw in the first iteration, whose query is the question.
 
     Columns: dataset, method, question_id, type, passage_id, `gold` (whether it is a gold passage), `useful` (the
-    filter's verdict) and `unreadable` (then it counts as useless). Answers that failed and questions without known
+    filter's verdict) and `parse_failure` (then it counts as useless). Answers that failed and questions without known
     gold passages have no rows; see `filter_coverage`.
     """
     rows = []
-    for run, sample, question in _judged(runs, datasets):
-        first = _first_iteration(sample)
-        verdicts = _responses(first, "amber_chunk_filter")
-        for hit, verdict in zip(first[0]["hits"], verdicts, strict=True) if verdicts else ():
+    for run, sample in _judged(runs):
+        search, events = _first_iteration(sample)
+        verdicts = _responses(events, "amber_chunk_filter")
+        for hit, verdict in zip(search.hits, verdicts, strict=True) if verdicts else ():
             read = parse_choice(verdict, ("useful", "useless"))
-            key = {"dataset": run.dataset, "method": sample["method"], "question_id": question.id}
+            question = sample.question
+            key = {"dataset": run.dataset, "method": sample.method, "question_id": question.id}
             rows.append(
                 key
-                | {"type": question.type, "passage_id": hit["id"], "gold": hit["id"] in question.gold_ids}
-                | {"useful": read == "useful", "unreadable": read is None}
+                | {"type": question.type, "passage_id": hit.id, "gold": hit.id in question.gold_ids}
+                | {"useful": read == "useful", "parse_failure": read is None}
             )
-    return pd.DataFrame(rows, columns=_VERDICT).astype(dict.fromkeys(("gold", "useful", "unreadable"), bool))
+    return pd.DataFrame(rows, columns=_VERDICT).astype(dict.fromkeys(("gold", "useful", "parse_failure"), bool))
 
 
-def filter_coverage(runs: Sequence[Run], datasets: Sequence[Dataset]) -> pd.DataFrame:
-    """Return a row for each data set: its questions, those without known gold passages, and those that failed."""
+def filter_coverage(runs: Sequence[Run]) -> pd.DataFrame:
+    """A row for each data set: its answers, those to questions without known gold passages, and those that failed."""
     rows = []
     for run in runs:
-        gold = {question.id for question in _dataset(run, datasets).questions if question.gold_ids}
-        judged = [sample for sample in run.samples if sample["question_id"] in gold]
-        failed = sum(sample["error"] is not None for sample in judged)
-        unknown = len(run.samples) - len(judged)
-        rows.append([run.dataset, len(run.samples), unknown, failed, len(judged) - failed])
+        judged = [sample for sample in run.samples if sample.question.gold_ids]
+        failed = sum(sample.error is not None for sample in judged)
+        rows.append([run.dataset, len(run.samples), len(run.samples) - len(judged), failed, len(judged) - failed])
     return pd.DataFrame(rows, columns=["dataset", "answers", "no_gold", "failed", "judged"])
 
 
 def filter_rates(
     verdicts: pd.DataFrame, *, by: str = "dataset", confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> pd.DataFrame:
-    """Return how well the chunk filter's verdict tells the gold passages, a row for each value of `by` and rate.
+    """How well the chunk filter's verdict tells the gold passages, a row for each value of `by` and rate.
 
     Columns: `by`, rate, value, low, high, interval, `count` (what the rate counts), `of`, and `paper`: what the text
     of the paper gives for its fine-tuned filter, at least, on its own labels. Rates lie between 0 and 1; intervals are
@@ -103,7 +147,7 @@ def filter_rates(
 
 
 def confusion(verdicts: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the confusion matrix: rows other and gold passages, columns dropped and kept."""
+    """The confusion matrix: rows other and gold passages, columns dropped and kept."""
     if verdicts.empty:
         return np.zeros((2, 2), dtype=np.int64)
     matrix: np.ndarray[Any, np.dtype[np.int64]] = confusion_matrix(
@@ -112,16 +156,17 @@ def confusion(verdicts: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
     return matrix
 
 
-def sentence_filter(runs: Sequence[Run], datasets: Sequence[Dataset], *, confidence: float = 0.95) -> pd.DataFrame:
-    """Return what the sentence filter did to the passages that it saw in the first iteration, by data set.
+def sentence_filter(runs: Sequence[Run], *, confidence: float = 0.95) -> pd.DataFrame:
+    """What the sentence filter did to the passages that it saw in the first iteration, by data set.
 
     Columns: dataset, `what`, value, low, high (Wilson's; NaN for words, which are no independent trials), count, of.
-    `passages cut`: those of which a sentence was copied; the others stay whole, since the response could not be read.
+    `passages cut`: those of which a sentence was copied; the others stay whole, since the response could not be parsed.
     `words kept`: of all passages, and of those cut. `answers kept`: of the passages with a gold answer in their text,
     those that still have it.
     """
     counts: dict[tuple[str, str], list[int]] = {}
-    for run, sample, question in _judged(runs, datasets):
+    for run, sample in _judged(runs):
+        question = sample.question
         for text, response in _filtered(sample):
             copied = parse_copied(text, response, question.language)
             kept = "\n".join(copied) if copied else text
@@ -165,46 +210,35 @@ def confusion_figure(verdicts: pd.DataFrame) -> NotebookFigure:
     return figure
 
 
-_VERDICT = ["dataset", "method", "question_id", "type", "passage_id", "gold", "useful", "unreadable"]
+_VERDICT = ["dataset", "method", "question_id", "type", "passage_id", "gold", "useful", "parse_failure"]
 
 
-def _dataset(run: Run, datasets: Sequence[Dataset]) -> Dataset:
-    (dataset,) = [dataset for dataset in datasets if dataset.name == run.dataset]
-    return dataset
-
-
-def _judged(runs: Sequence[Run], datasets: Sequence[Dataset]) -> list[tuple[Run, Sample, Question]]:
+def _judged(runs: Sequence[Run]) -> list[tuple[Run, Sample]]:
     """The samples without error of questions with known gold passages."""
-    found = []
-    for run in runs:
-        questions = {question.id: question for question in _dataset(run, datasets).questions if question.gold_ids}
-        found += [
-            (run, sample, questions[sample["question_id"]])
-            for sample in run.samples
-            if sample["error"] is None and sample["question_id"] in questions
-        ]
-    return found
+    return [(run, s) for run in runs for s in run.samples if s.error is None and s.question.gold_ids]
 
 
-def _first_iteration(sample: Sample) -> list[Event]:
-    search, *rest = sample["trace"]
-    return [search, *takewhile(lambda event: event["event"] != "search", rest)]
+def _first_iteration(sample: Sample) -> tuple[Search, list[Event]]:
+    """The first search, and what happened from it to the next one."""
+    first = searches(sample.trace)[0]
+    behind = sample.trace[sample.trace.index(first) + 1 :]
+    return first, list(takewhile(lambda event: not isinstance(event, Search), behind))
 
 
 def _responses(events: Sequence[Event], stage: str) -> list[str]:
-    return [event["response"] for event in events if event["event"] == "ask" and event["stage"] == stage]
+    return [ask.response or "" for ask in answered(events) if ask.stage == stage]
 
 
 def _filtered(sample: Sample) -> list[tuple[str, str]]:
     """The text of each passage that the sentence filter saw in the first iteration, and its response."""
-    first = _first_iteration(sample)
-    verdicts = _responses(first, "amber_chunk_filter")
-    hits = first[0]["hits"]
+    search, events = _first_iteration(sample)
+    verdicts = _responses(events, "amber_chunk_filter")
+    hits: list[Found] = search.hits
     if verdicts:
         read = [parse_choice(verdict, ("useful", "useless")) for verdict in verdicts]
         hits = [hit for hit, verdict in zip(hits, read, strict=True) if verdict == "useful"]
-    responses = _responses(first, "amber_sentence_filter")
-    return [(hit["text"], response) for hit, response in zip(hits, responses, strict=bool(responses))]
+    responses = _responses(events, "amber_sentence_filter")
+    return [(hit.text, response) for hit, response in zip(hits, responses, strict=bool(responses))]
 
 
 def _add(counts: dict[tuple[str, str], list[int]], dataset: str, what: str, k: int, n: int) -> None:

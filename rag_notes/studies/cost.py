@@ -1,7 +1,8 @@
-"""What methods cost against what they give: which of them no other one beats in both (the Pareto front)."""
+"""What methods cost against what they score (DeepNote, Table 9; Chain-of-Note, Table 5): the Pareto front."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import matplotlib as mpl
 import pandas as pd
@@ -9,34 +10,78 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogFormatter
 
+from rag_notes.config import ConfigError, load_prices, load_study
 from rag_notes.llm.client import Price
-from rag_notes.running.records import Run, Sample
+from rag_notes.report.cells import method_label
 from rag_notes.report.curves import axis_label, count_label, scale
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
+from rag_notes.report.tables import counts
+from rag_notes.running.records import Run, Sample
+from rag_notes.running.run import run_methods
+from rag_notes.studies.base import Study, once
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 2.6, 2.5  # inches
 _LEGEND_COLUMNS = 6
 _OFFSETS = (5, -5, 12, -12)  # points above the mark, so that neighbours of one height do not hide each other
 
 
+async def run(
+    options: Sequence[str] = (), *, metric: str = "acc", model_priced: str = "gpt-4o-mini", progress: bool = True
+) -> "Cost":
+    """Run every chosen method and set `metric` against what it costs.
+
+    A model without a price of its own is counted at that of `model_priced` in conf/prices.yaml. Raises ConfigError
+    where that is not there, otherwise as `rag_notes.running.run.run_methods`.
+    """
+    if (price := load_prices().get(model_priced)) is None:
+        raise ConfigError(f"model_priced: {model_priced!r} is not in conf/prices.yaml, which has {list(load_prices())}")
+    config = load_study("cost", options)
+    runs = await run_methods(config, options, progress=progress)
+    return Cost(config, options, priced(runs, price), metric)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cost(Study):
+    """Money, calls and time of every method against its score."""
+
+    metric: str
+
+    @once
+    def table(self) -> pd.DataFrame:
+        """Cost and score of each method, and who is on the front, as `costs_and_scores`."""
+        spent = counts(self.runs, ["cost", "calls", "seconds"], **self.intervals)
+        return costs_and_scores(self.results(), spent, self.metric)
+
+    def display(self) -> pd.DataFrame:
+        """A row for each method: what it costs per question, and its score; the cheapest first."""
+        points = self.table()
+        wide = points.pivot_table(index=["dataset", "method"], columns="cost_metric", values="cost", sort=False)
+        scores = points.groupby(["dataset", "method"])[["score", "score_low", "score_high", "n"]].first()
+        return wide.join(scores).sort_values("cost")
+
+    def figure(self) -> NotebookFigure:
+        """The Pareto front; saved with the table."""
+        return self.save(pareto_figure(self.table(), self.metric), self.table())
+
+
 def priced(runs: Sequence[Run], price: Mapping[str, float]) -> list[Run]:
-    """Return the runs with a `cost` for every sample without error: its own, or its tokens at this price.
+    """The runs with a `cost` for every sample without error: its own, or its tokens at this price.
 
     `price` has `prompt` and `completion` in US dollars per million tokens, as in conf/prices.yaml.
     """
     per_token = Price(price["prompt"], price["completion"])
 
     def with_cost(sample: Sample) -> Sample:
-        if sample["error"] is not None or "cost" in sample["metrics"]:
+        if sample.error is not None or "cost" in sample.metrics:
             return sample
-        cost = per_token.of(sample["counts"]["prompt_tokens"], sample["counts"]["completion_tokens"])
-        return sample | {"metrics": sample["metrics"] | {"cost": cost}}
+        cost = per_token.of(sample.counts.prompt_tokens, sample.counts.completion_tokens)
+        return replace(sample, metrics=sample.metrics | {"cost": cost})
 
-    return [Run(run.info, [with_cost(sample) for sample in run.samples]) for run in runs]
+    return [replace(run, samples=[with_cost(sample) for sample in run.samples]) for run in runs]
 
 
 def costs_and_scores(results: pd.DataFrame, counts: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return a row for each data set, method and count: cost and score beside each other, and who is on the front.
+    """A row for each data set, method and count: cost and score beside each other, and who is on the front.
 
     `results` and `counts` are what the functions of these names gave. Columns: dataset, method, `cost_metric` with
     `cost`, `cost_low`, `cost_high`, `score` with `score_low`, `score_high` and `n`, and `front`: no other method of the
@@ -86,7 +131,7 @@ def pareto_figure(points: pd.DataFrame, metric: str) -> NotebookFigure:
                 axes.set_xlabel(f"{axis_label(str(kind))}\n{count_label(cells)}")
                 axes.set_ylabel(axis_label(metric))
             axes_row[0].set_title(str(dataset), loc="left", fontweight="bold")
-        names = [f"{number} {str(name).replace('_', ' ')}" for number, name in enumerate(methods, 1)]
+        names = [f"{number} {method_label(str(name))}" for number, name in enumerate(methods, 1)]
         figure.legend(
             [Line2D([], [], linestyle="none", marker="none")] * len(names),
             names,

@@ -1,7 +1,8 @@
-"""How much of what an answer was made from is evidence, how long it is, how good the answer (DeepNote, section 5.3)."""
+"""How dense with evidence is what an answer is made from, and how good the answer (DeepNote, section 5.3, Figure 3)."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from textwrap import fill
 from typing import Any
 
@@ -10,13 +11,20 @@ import pandas as pd
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from rag_notes.studies.evidence import reference_of, reference_texts
-from rag_notes.metrics.answer import tokens
+from rag_notes.config import load_study
+from rag_notes.events import Note, searches
+from rag_notes.methods.parse import parse_copied, parse_lines
+from rag_notes.methods.rag import Rag
+from rag_notes.metrics.answer import normalize_answer, tokens
 from rag_notes.metrics.stats import mean_interval
-from rag_notes.running.records import Run, Sample
+from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import ANSWER_METRICS
-from rag_notes.types import Dataset, Language
+from rag_notes.running.annotate import annotate
+from rag_notes.running.records import Run, Sample
+from rag_notes.running.run import run_methods
+from rag_notes.studies.base import Study, once
+from rag_notes.types import Language, Passage, Question
 
 QUANTITIES: Mapping[str, str] = {
     "reference_tokens": "Reference (tokens)",
@@ -25,42 +33,119 @@ QUANTITIES: Mapping[str, str] = {
 }
 """What is compared, as tables and figures print it."""
 
-_SHARES = ("density", "density_readable", "performance")
+_SHARES = ("density", "density_parsed", "performance")
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "oo")
+_NONE = frozenset({"none", "无"})
 
 
-def knowledge_density(runs: Sequence[Run], evidence: Sequence[Run], datasets: Sequence[Dataset]) -> pd.DataFrame:
-    """Return a row for each answer without error: its reference, the evidence marked in it, and its score.
+async def run(options: Sequence[str] = (), *, progress: bool = True) -> "KnowledgeDensity":
+    """Run the methods and have the evidence marked in the reference of every answer, by the answering model.
 
-    `runs` are those with the answers, `evidence` what `rag_notes.studies.evidence.run_evidence` made of them. Tokens are
-    what spaces separate and has a letter or digit, in Chinese jieba's; of passages the titles are not counted.
-    `density` is evidence / reference tokens: 0 where the model found no evidence and, as `unreadable` says, where its
-    response could not be read; NaN for an empty reference and where the evidence could not be asked for.
-    `density_readable` leaves the unreadable out. `performance` is the mean of the metrics of the question's task, from
+    Raises ValueError for a method whose reference is not defined, otherwise as `rag_notes.running.run.run_methods`.
+    """
+    config = load_study("knowledge_density", options)
+    runs = await run_methods(config, options, progress=progress)
+    if runs[-1].info.finished:
+        runs += await annotate(config, runs, "evidence", mark_evidence, reference_of, options, progress=progress)
+    return KnowledgeDensity(config, options, runs)
+
+
+class KnowledgeDensity(Study):
+    """Length and density of the references, and how good the answers made from them are."""
+
+    @once
+    def answers(self) -> pd.DataFrame:
+        """A row for each answer, as `knowledge_density`."""
+        asked = [run for run in self.runs if run.info.condition.annotates is None]
+        return knowledge_density(asked, [run for run in self.runs if run.info.condition.annotates == "evidence"])
+
+    @once
+    def table(self) -> pd.DataFrame:
+        """The means of the answers with their intervals, as `density_results`."""
+        return density_results(self.answers(), **self.intervals)
+
+    def display(self) -> pd.DataFrame:
+        """The means as text, with counts, as `density_table`."""
+        return density_table(self.answers(), self.table())
+
+    def figure(self) -> NotebookFigure:
+        """Reference length, density and performance; saved with the table."""
+        return self.save(density_figure(self.table(), confidence=self.config.confidence), self.table())
+
+
+async def mark_evidence(
+    references: Mapping[str, list[dict[str, str]] | str], rag: Rag, question: Question, *, sha256: str
+) -> str:
+    """Ask which sentences of the reference are evidence for the answer; returns those copied, one a line.
+
+    A response with no sentence of the reference in it, and that does not say that there is none, cannot be read: it
+    gives no evidence and is recorded as a parse failure. An empty reference is not asked about.
+    """
+    reference = references[question.id]
+    context = reference if isinstance(reference, str) else [Passage(**passage) for passage in reference]
+    texts = reference_texts(reference)
+    if not texts:
+        return ""
+    response = (await rag.ask("evidence", context=context, question=question.question)).replace("**", "")
+    copied = [sentence for text in texts for sentence in parse_copied(text, response, question.language)]
+    if not copied and normalize_answer(response, question.language) not in _NONE:
+        rag.parse_failure("evidence")
+    return "\n".join(dict.fromkeys(copied))
+
+
+def reference_of(sample: Sample) -> list[dict[str, str]] | str:
+    """What an answer was made from: the best note or, without notes, the passages (id, title, text) of the one search.
+
+    Raises ValueError for a method that neither writes notes nor searches just once.
+    """
+    notes = [event.text for event in sample.trace if isinstance(event, Note) and event.kept]
+    if notes:
+        return notes[-1]
+    found = searches(sample.trace)
+    if len(found) != 1:
+        raise ValueError(
+            f"{sample.method} made {len(found)} searches and no note for {sample.question.id}: what it answered from "
+            "is not known; choose methods that write notes or search once"
+        )
+    return [asdict(passage) for passage in found[0].read]
+
+
+def reference_texts(reference: list[dict[str, str]] | str) -> list[str]:
+    """The texts whose sentences and tokens count: of the passages, without titles, or the note; no bullets, no bold."""
+    texts = [reference] if isinstance(reference, str) else [passage["text"] for passage in reference]
+    return [text for text in ("\n".join(parse_lines(text.replace("**", ""))) for text in texts) if text]
+
+
+def knowledge_density(runs: Sequence[Run], evidence: Sequence[Run]) -> pd.DataFrame:
+    """A row for each answer without error: its reference, the evidence marked in it, and its score.
+
+    `runs` are those with the answers, `evidence` their annotations. Tokens are what spaces separate
+    and has a letter or digit, in Chinese jieba's; of passages the titles are not counted. `density` is evidence /
+    reference tokens: 0 where the model found no evidence and, as `parse_failure` says, where its response could not be
+    parsed; NaN for an empty reference and where the evidence could not be asked for. `density_parsed` leaves the parse
+    failures out. `performance` is the mean of the metrics of the question's task, from
     0 to 1.
     """
-    rows: list[dict[str, Any]] = []
-    for run, marked in zip(runs, evidence, strict=True):
-        (dataset,) = [dataset for dataset in datasets if dataset.name == run.dataset]
-        languages: dict[str, Language] = {question.id: question.language for question in dataset.questions}
-        by_key = {(sample["method"], sample["question_id"]): sample for sample in marked.samples}
-        for sample in run.samples:
-            if sample["error"] is None:
-                found = by_key.get((f"evidence_of_{sample['method']}", sample["question_id"]))
-                key = {"dataset": run.dataset, "method": sample["method"], "question_id": sample["question_id"]}
-                rows.append(key | _row(sample, found, languages[sample["question_id"]]))
+    marked = {(run.dataset, *sample.key): sample for run in evidence for sample in run.samples}
+    rows = [
+        {"dataset": run.dataset, "method": sample.method, "question_id": sample.question.id}
+        | _row(sample, marked.get((run.dataset, *sample.key)))
+        for run in runs
+        for sample in run.samples
+        if sample.error is None
+    ]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def density_results(rows: pd.DataFrame, *, confidence: float = 0.95, resamples: int = 10_000) -> pd.DataFrame:
-    """Return the mean of every quantity of `knowledge_density` with its interval, a row for each method and quantity.
+    """The mean of every quantity of `knowledge_density` with its interval, a row for each method and quantity.
 
     Columns: dataset, method, quantity, mean, low, high, interval, n. Shares lie between 0 and 1. A quantity that no
     answer has is there with n = 0.
     """
     means: list[dict[str, Any]] = []
     for (dataset, method), of_method in rows.groupby(["dataset", "method"], sort=False):
-        for quantity in ("reference_tokens", "evidence_tokens", "density", "density_readable", "performance"):
+        for quantity in ("reference_tokens", "evidence_tokens", "density", "density_parsed", "performance"):
             values = of_method[quantity].dropna().astype(float).tolist()
             row = {"dataset": dataset, "method": method, "quantity": quantity, "n": len(values)}
             if values:
@@ -74,7 +159,7 @@ def density_table(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """Lay out `density_results` with its counts: a row for each method, shares in %, a cell `mean [low, high]`.
 
     `answers` are those without error, `asked` those of them whose evidence was asked for or whose reference is empty;
-    `none` and `unreadable` say how many responses named no evidence and how many could not be read.
+    `none` and `parse failures` say how many responses named no evidence and how many could not be parsed.
     """
     wide = []
     for (dataset, method), of_method in rows.groupby(["dataset", "method"], sort=False):
@@ -87,7 +172,7 @@ def density_table(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
                 "asked": int(of_method["evidence_tokens"].notna().sum()),
                 "empty": int((of_method["reference_tokens"] == 0).sum()),
                 "none": int(of_method["none"].sum()),
-                "unreadable": int(of_method["unreadable"].sum()),
+                "parse failures": int(of_method["parse_failure"].sum()),
             }
         )
     return pd.DataFrame(wide)
@@ -130,34 +215,34 @@ def density_figure(table: pd.DataFrame, *, confidence: float = 0.95) -> Notebook
                 axes.grid(visible=True, axis="x")
                 axes.tick_params(axis="y", length=0)
                 axes.set_ylim(max(1, len(methods)) - 0.5, -0.5)  # the first method on top
-                axes.set_yticks(range(len(methods)), [fill(method.replace("_", " "), 20) for method in methods])
+                axes.set_yticks(range(len(methods)), [fill(method_label(method), 20) for method in methods])
             panels[0].set_title(f"{dataset}; lines: {100 * confidence:g} % intervals", loc="left", fontweight="bold")
     return figure
 
 
 _COLUMNS = [
-    *("dataset", "method", "question_id", "reference_tokens", "evidence_tokens", "density", "density_readable"),
-    *("performance", "unreadable", "none"),
+    *("dataset", "method", "question_id", "reference_tokens", "evidence_tokens", "density", "density_parsed"),
+    *("performance", "parse_failure", "none"),
 ]
 
 
-def _row(sample: Sample, found: Sample | None, language: Language) -> dict[str, Any]:
+def _row(sample: Sample, found: Sample | None) -> dict[str, Any]:
+    language = sample.question.language
     reference = sum(_count(text, language) for text in reference_texts(reference_of(sample)))
-    scores = [sample["metrics"][metric] for metric in ANSWER_METRICS if metric in sample["metrics"]]
+    scores = [sample.metrics[metric] for metric in ANSWER_METRICS if metric in sample.metrics]
     row = dict.fromkeys(_COLUMNS[4:7], math.nan) | {
         "reference_tokens": reference,
         "performance": math.fsum(scores) / len(scores) if scores else math.nan,
-        "unreadable": False,
+        "parse_failure": False,
         "none": False,
     }
-    if found is None or found["error"] is not None:
+    if found is None or found.error is not None:
         return row
-    evidence = _count(found["answer"], language)
-    unreadable = bool(found["counts"]["unreadable"])
-    row |= {"evidence_tokens": evidence, "unreadable": unreadable}
+    evidence, failed = _count(found.answer, language), bool(found.counts.parse_failures)
+    row |= {"evidence_tokens": evidence, "parse_failure": failed}
     if reference:
-        row |= {"density": evidence / reference, "none": not evidence and not unreadable}
-        row["density_readable"] = math.nan if unreadable else row["density"]
+        row |= {"density": evidence / reference, "none": not evidence and not failed}
+        row["density_parsed"] = math.nan if failed else row["density"]
     return row
 
 
@@ -168,6 +253,4 @@ def _count(text: str, language: Language) -> int:
 def _cell(quantity: str, row: Any) -> str:
     if not row["n"]:
         return "– (n = 0)"
-    scale = 100 if quantity in _SHARES else 1
-    interval = "" if math.isnan(row["low"]) else f" [{scale * row['low']:.1f}, {scale * row['high']:.1f}]"
-    return f"{scale * row['mean']:.1f}{interval}"
+    return interval_text(row["mean"], row["low"], row["high"], scale=100 if quantity in _SHARES else 1)

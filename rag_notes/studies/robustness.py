@@ -1,4 +1,4 @@
-"""Scores against the share of noise among the passages, beside the paper's (Chain-of-Note, section 3.3, Table 3)."""
+"""Noise and unknown robustness, beside the paper's (Chain-of-Note, sections 3.3 and 3.4, Tables 3 and 4)."""
 
 import math
 from collections.abc import Sequence
@@ -10,28 +10,89 @@ from matplotlib.axes import Axes
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+from pandas.io.formats.style import Styler
 
+from rag_notes.config import ConfigError, load_study
+from rag_notes.events import searches
 from rag_notes.metrics.stats import paired_difference
-from rag_notes.running.records import Run
-from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.papers.numbers import paper_cells
-from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, results
-from rag_notes.types import Dataset
+from rag_notes.report.cells import interval_text, method_label
+from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
+from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, results, results_table
+from rag_notes.running.records import Run
+from rag_notes.running.run import run_methods
+from rag_notes.studies.base import Study, once
 
 _LINES = ("-", "--", "-.", ":")
+
+
+async def run(options: Sequence[str] = (), *, progress: bool = True) -> "Robustness":
+    """Run the methods at each noise ratio of the study, then with the passages that the retriever finds.
+
+    Raises ConfigError where the study names no ratio, otherwise as `rag_notes.running.run.run_methods`.
+    """
+    config = load_study("robustness", options)
+    if not config.study.noise_percent:
+        raise ConfigError("study.noise_percent: no noise ratio is named; name some, such as [0,50,100]")
+    runs: list[Run] = []
+    for percent in (*dict.fromkeys(config.study.noise_percent), None):
+        runs += await run_methods(config, options, noise_percent=percent, progress=progress)
+        if not runs[-1].info.finished:
+            break
+    return Robustness(config, options, runs)
+
+
+class Robustness(Study):
+    """Scores against noise, and the share of unanswerable questions that are declined."""
+
+    @property
+    def noisy(self) -> list[Run]:
+        """The runs with so much noise."""
+        return [run for run in self.runs if run.info.condition.noise_percent is not None]
+
+    @property
+    def plain(self) -> list[Run]:
+        """The runs with the passages that the retriever finds."""
+        return [run for run in self.runs if run.info.condition.noise_percent is None]
+
+    @once
+    def table(self) -> pd.DataFrame:
+        """The scores by noise ratio, as `noise_results`."""
+        return noise_results(self.noisy, baseline=self.config.baseline, **self.intervals)
+
+    def passages(self) -> pd.DataFrame:
+        """What was really read, as `noise_passages`."""
+        return noise_passages(self.runs)
+
+    def losses(self) -> pd.DataFrame:
+        """What each method loses from the least to the most noise, as `noise_losses`."""
+        return noise_losses(self.noisy, **self.intervals)
+
+    def display(self) -> pd.DataFrame:
+        """The scores in %, a column for each noise ratio."""
+        return noise_table(self.table())
+
+    def display_declined(self) -> Styler:
+        """The share of unanswerable questions that were declined, in %."""
+        table = self.results(self.plain)
+        return results_table(table[table["metric"] == "reject"])
+
+    def figure(self) -> NotebookFigure:
+        """The scores by noise above the paper's; saved with the table."""
+        return self.save(noise_figure(self.table()), self.table())
 
 
 def noise_results(
     runs: Sequence[Run], *, baseline: str | None = "vanilla", confidence: float = 0.95, resamples: int = 10_000
 ) -> pd.DataFrame:
-    """Return what `rag_notes.report.results` gives for the runs of `rag_notes.studies.noise.run_noise`, by noise ratio.
+    """What `rag_notes.report.tables.results` gives for runs with noise, by noise ratio.
 
     `dataset` is the data set's own name; the column `noise_percent` stands behind it.
     """
     table = results(runs, baseline=baseline, confidence=confidence, resamples=resamples)
-    percent = {run.dataset: _noise(run) for run in runs}
-    table.insert(1, "noise_percent", [percent[name] for name in table["dataset"]])
-    table["dataset"] = [_plain_name(name) for name in table["dataset"]]
+    by_label = {run.label: run for run in runs}
+    table.insert(1, "noise_percent", [by_label[name].info.condition.noise_percent for name in table["dataset"]])
+    table["dataset"] = [by_label[name].dataset for name in table["dataset"]]
     return table
 
 
@@ -56,33 +117,34 @@ def noise_table(table: pd.DataFrame, metrics: Sequence[str] = ANSWER_METRICS) ->
     return wide.fillna("–")
 
 
-def noise_passages(runs: Sequence[Run], datasets: Sequence[Dataset]) -> pd.DataFrame:
-    """Return a row for each data set, ratio and method: what was really read, and how many questions it covers.
+def noise_passages(runs: Sequence[Run]) -> pd.DataFrame:
+    """A row for each data set, ratio and method: what was really read, and how many questions it covers.
 
-    `questions` can be controlled, `left_out` of the data set cannot; `answered` are those without error. `gold` and
-    `noise` are mean numbers of passages read, `all_gold` and `answer` the shares of questions, from 0 to 1, with all
-    gold passages and with a gold answer among them: what the best reader could reach.
+    `questions` can be controlled; `left_out` are those that only the run without condition has (NA without that run);
+    `answered` are those without error. `gold` and `noise` are mean numbers of passages read, `all_gold` and `answer`
+    the shares of questions, from 0 to 1, with all gold passages and with a gold answer among them: what the best reader
+    could reach.
     """
-    by_name = {dataset.name: dataset for dataset in datasets}
+    whole = {run.dataset: run.info.dataset.questions for run in runs if run.info.condition.noise_percent is None}
     rows = []
     for run in runs:
-        dataset = by_name[_plain_name(run.dataset)]
-        gold = {question.id: set(question.gold_ids) for question in dataset.questions}
+        if run.info.condition.noise_percent is None:
+            continue
         for method in run.methods:
-            samples = [sample for sample in run.samples if sample["method"] == method]
-            answered = [sample for sample in samples if sample["error"] is None]
-            read = [(sample["question_id"], hit["id"]) for sample in answered for hit in sample["trace"][0]["hits"]]
-            golden = sum(name in gold[question_id] for question_id, name in read)
+            samples = run.of(method)
+            answered = [sample for sample in samples if sample.error is None]
+            read = [(sample, passage) for sample in answered for passage in searches(sample.trace)[0].read]
+            golden = sum(passage.id in sample.question.gold_ids for sample, passage in read)
             scores = pd.DataFrame(
-                [sample["metrics"] for sample in answered], columns=["all_gold_first", "answer_in_passages_first"]
+                [sample.metrics for sample in answered], columns=["all_gold_first", "answer_in_passages_first"]
             )
             rows.append(
                 {
-                    "dataset": dataset.name,
-                    "noise_percent": _noise(run),
+                    "dataset": run.dataset,
+                    "noise_percent": run.info.condition.noise_percent,
                     "method": method,
                     "questions": len(samples),
-                    "left_out": len(dataset.questions) - len(samples),
+                    "left_out": whole.get(run.dataset, pd.NA) - len(samples),
                     "answered": len(answered),
                     "gold": golden / len(answered) if answered else math.nan,
                     "noise": (len(read) - golden) / len(answered) if answered else math.nan,
@@ -100,7 +162,7 @@ def noise_losses(
     confidence: float = 0.95,
     resamples: int = 10_000,
 ) -> pd.DataFrame:
-    """Return what each method loses from the least to the most noise, paired by question, and what the paper's lost.
+    """What each method loses from the least to the most noise, paired by question, and what the paper's lost.
 
     Columns: dataset, method, metric, `change` (score at the most noise - score at the least, from -1 to 1) with `low`
     and `high`, `p` (two-sided sign-flip test, not corrected), `n` questions answered at both, and `paper`, the change
@@ -108,8 +170,8 @@ def noise_losses(
     """
     paper = paper_noise().set_index(["method", "metric", "noise_percent"])["value"]
     rows: list[dict[str, Any]] = []
-    for dataset in dict.fromkeys(_plain_name(run.dataset) for run in runs):
-        ordered = sorted((run for run in runs if _plain_name(run.dataset) == dataset), key=_noise)
+    for dataset in dict.fromkeys(run.dataset for run in runs):
+        ordered = sorted((run for run in runs if run.dataset == dataset), key=_noise)
         least, most = (run.frame() for run in (ordered[0], ordered[-1]))
         for method in ordered[0].methods:
             for metric in (name for name in metrics if name in least or name in most):
@@ -130,7 +192,7 @@ def noise_losses(
 
 
 def paper_noise() -> pd.DataFrame:
-    """Return Table 3 of Chain-of-Note, averages of its data sets: method, metric, noise_percent, model, value in %."""
+    """Table 3 of Chain-of-Note, averages of its data sets: method, metric, noise_percent, model, value in %."""
     cells = paper_cells()
     cells = cells[(cells["paper"] == "chain_of_note") & (cells["table"] == "3") & (cells["dataset"] == "average")]
     cells = cells[cells["setting"].str.fullmatch(r"noise=\d+")]
@@ -177,7 +239,7 @@ def noise_figure(table: pd.DataFrame, metrics: Sequence[str] = ("em", "f1", "acc
         grid[0, 0].set_ylim(0, 100)
         for axes in grid[-2]:
             axes.set_xlabel("noise passages (%)")
-        handles = [Line2D([], [], label=method.replace("_", " "), **look) for method, look in looks.items()]
+        handles = [Line2D([], [], label=method_label(method), **look) for method, look in looks.items()]
         title = f"Score in %; band: {100 * table['confidence'].iloc[0]:g} % interval" if len(table) else "Score in %"
         figure.legend(
             handles=handles, title=title, title_fontsize=8, loc="outside lower center", ncols=4, handlelength=2.6
@@ -212,15 +274,9 @@ def _title(dataset: str, metric: str, cells: pd.DataFrame) -> str:
 
 
 def _cell(row: dict[Any, Any]) -> str:
-    if math.isnan(row["mean"]):
-        return f"– (n = {row['n']})"
-    interval = "" if math.isnan(row["low"]) else f" [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
-    return f"{100 * row['mean']:.1f}{interval}{'*' if row['significant'] else ''}"
+    text = interval_text(row["mean"], row["low"], row["high"])
+    return f"– (n = {row['n']})" if math.isnan(row["mean"]) else f"{text}{'*' if row['significant'] else ''}"
 
 
 def _noise(run: Run) -> int:
-    return int(run.info["settings"]["retriever"]["noise_percent"])
-
-
-def _plain_name(dataset: str) -> str:
-    return dataset.rpartition("-noise")[0]
+    return run.info.condition.noise_percent or 0

@@ -16,12 +16,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rag_notes.running.evaluate import evaluate
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.deepnote import deepnote
-from rag_notes.running.records import Run
 from rag_notes.retrieval.bm25 import BM25, bm25
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Run
 from rag_notes.types import Passage, Question
 from tests.loopback import Loopback
 
@@ -63,9 +63,9 @@ def main() -> None:
             folder.mkdir()
             live, seconds = timed(questions, retriever, folder / "store.sqlite", folder / "live", server.base_url)
             replay, again = timed(questions, retriever, folder / "store.sqlite", folder / "replay", None)
-            if replay.samples != live.samples or live.info["samples"]["errors"]:
+            if replay.samples != live.samples or live.info.samples.errors:
                 raise SystemExit("the replay is not the run it repeats, or a question failed")
-            calls = [sample["counts"]["calls"] for sample in live.samples]
+            calls = [sample.counts.calls for sample in live.samples]
             ratios.append(seconds / (DELAY * max(*calls, math.ceil(sum(calls) / CONCURRENCY))))
             rates.append(sum(calls) / again)
     print(f"live:   {spread(ratios, '.3f')} of the bound (at most {SLOWEST_RATIO}); {sum(calls)} calls a run")

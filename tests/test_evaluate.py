@@ -1,10 +1,11 @@
 """A run that is killed, stopped or partly failed goes on where it was, and ends as if nothing had happened."""
 
 import asyncio
-import json
+import io
 import multiprocessing
 import random
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,15 +16,16 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from rag_notes.running.evaluate import evaluate
+from rag_notes.events import Ask
 from rag_notes.llm.client import LLM, FatalLLMError, Price
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.deepnote import deepnote
-from rag_notes.methods.vanilla import vanilla
 from rag_notes.methods.rag import Rag
-from rag_notes.running.records import RecordError, Run, load_run
-from rag_notes.retrieval.bm25 import BM25, bm25
+from rag_notes.methods.vanilla import vanilla
 from rag_notes.prompts.templates import TemplateError
+from rag_notes.retrieval.bm25 import BM25, bm25
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Progress, RecordError, Run, load_run
 from rag_notes.types import Passage, Question
 from tests.loopback import Loopback, body_hash
 
@@ -96,7 +98,7 @@ def test_a_run_killed_twenty_times_ends_like_one_left_alone_and_pays_nothing_twi
     assert calls == len(ResponseStore(tmp_path / "left alone.sqlite")) > 5 * KILLS
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.test_resume"])  # so that a process starts in milliseconds
+    context.set_forkserver_preload(["tests.test_evaluate"])  # so that a process starts in milliseconds
     folder, store = tmp_path / "killed", str(tmp_path / "killed.sqlite")
     seed = random.Random(7)
     samples_at_kills = []
@@ -123,7 +125,9 @@ def test_a_run_killed_twenty_times_ends_like_one_left_alone_and_pays_nothing_twi
         samples_at_kills.append(samples.read_bytes().count(b"\n") if samples.exists() else 0)
 
     assert (folder / "samples.jsonl").read_bytes() == wanted
-    assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
+    assert load_run(folder).info.status == "finished"
+    assert load_run(folder).info.usage == load_run(tmp_path / "left alone").info.usage
+    assert load_run(folder).info.usage.calls == calls
     assert ResponseStore(store).verify() == []
     assert len(set(samples_at_kills)) > 3, "the kills fell on too few stages of the run to tell anything"
 
@@ -145,11 +149,11 @@ def test_a_half_written_last_line_is_done_again_and_counted(server: Loopback, re
     samples.write_bytes(whole[:-100])
     run = run_in(tmp_path / "run", server.base_url, retriever, store=store)
     assert samples.read_bytes() == whole
-    assert run.info["half_written"] == 1
+    assert run.info.half_written == 1
     # A cut inside a character must not matter either.
     samples.write_bytes(whole + '{"method": "é'.encode()[:-1])
     assert load_run(tmp_path / "run").samples == run.samples
-    assert run_in(tmp_path / "run", None, retriever, store=store).info["half_written"] == 1
+    assert run_in(tmp_path / "run", None, retriever, store=store).info.half_written == 1
     assert samples.read_bytes() == whole
 
 
@@ -175,19 +179,19 @@ async def other_method(rag: Rag, question: Question) -> str:
 
 OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "setting of a method": (
-        "settings.methods",
+        "methods",
         {"methods": {"vanilla": partial(vanilla, top_k=3), "deepnote": deepnote}},
     ),
-    "code of a method": ("settings.methods", {"methods": {"vanilla": other_method, "deepnote": deepnote}}),
-    "fewer methods": ("settings.methods", {"methods": [vanilla]}),
+    "code of a method": ("methods", {"methods": {"vanilla": other_method, "deepnote": deepnote}}),
+    "fewer methods": ("methods", {"methods": [vanilla]}),
     "fewer questions": ("dataset", {"questions": QUESTIONS[:-1]}),
     "another gold answer": (
         "dataset",
         {"questions": [*QUESTIONS[:-1], Question("q11", QUESTIONS[-1].question, ("x",))]},
     ),
-    "temperature": ("settings.llm", {"llm": {"temperature": 0.7}}),
-    "repeat": ("settings.llm", {"repeat": 1}),
-    "corpus": ("settings.retriever", {"retriever": "other"}),
+    "temperature": ("llm", {"llm": {"temperature": 0.7}}),
+    "repeat": ("repeat", {"repeat": 1}),
+    "corpus": ("retriever", {"retriever": "other"}),
 }
 
 
@@ -208,13 +212,24 @@ def test_another_run_in_the_same_folder_is_refused_naming_what_differs(
     run_in(tmp_path, server.base_url, retriever, store=store, llm={"concurrency": 9})  # how, not what: allowed
 
 
-def test_a_second_process_in_the_same_folder_is_refused(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
-    with (
-        FileLock(tmp_path / ".lock", is_singleton=False),
-        pytest.raises(RecordError, match="another process is running in this folder"),
-    ):
-        run_in(tmp_path, server.base_url, retriever)
-    assert run_in(tmp_path, server.base_url, retriever, methods=[vanilla]).info["status"] == "finished"
+def test_a_run_waits_for_another_process_that_works_in_its_folder(
+    server: Loopback, retriever: BM25, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = FileLock(tmp_path / ".lock")
+    told: list[str] = []
+
+    class Released(io.StringIO):
+        def write(self, text: str) -> int:
+            told.append(text)
+            lock.release()
+            return len(text)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", Released())
+        lock.acquire()
+        run = run_in(tmp_path, server.base_url, retriever)
+    assert "another process is making this run" in "".join(told)
+    assert run.info.status == "finished"
 
 
 FAILING = [
@@ -229,16 +244,17 @@ def test_a_failing_question_is_recorded_and_counted_and_only_it_is_done_again(
     server: Loopback, retriever: BM25, tmp_path: Path
 ) -> None:
     first = run_in(tmp_path, server.base_url, retriever, questions=FAILING, methods=[vanilla])
-    assert first.info["status"] == "finished"
-    assert first.info["samples"] == {"done": 4, "of": 4, "errors": 2}
-    assert "500" in first.sample("vanilla", "bad status")["error"]
-    assert "not a chat completion" in first.sample("vanilla", "no json")["error"]
+    assert first.info.status == "finished"
+    assert first.info.samples == Progress(4, 4, 2)
+    assert "500" in str(first.sample("vanilla", "bad status").error)
+    assert "not a chat completion" in str(first.sample("vanilla", "no json").error)
     for name in ("bad status", "no json"):
         failed = first.sample("vanilla", name)
-        assert (failed["answer"], failed["metrics"], failed["counts"]["calls"]) == ("", {}, 0)
-        assert failed["trace"][-1]["event"] == "ask"
-        assert "response" not in failed["trace"][-1]
-    assert first.sample("vanilla", "q0")["error"] is None
+        assert (failed.answer, failed.metrics, failed.counts.calls) == ("", {}, 0)
+        last = failed.trace[-1]
+        assert isinstance(last, Ask)
+        assert last.response is None
+    assert first.sample("vanilla", "q0").error is None
 
     seen = len(server.seen())
     kept = run_in(tmp_path, server.base_url, retriever, questions=FAILING, methods=[vanilla])
@@ -247,8 +263,8 @@ def test_a_failing_question_is_recorded_and_counted_and_only_it_is_done_again(
 
     second = run_in(tmp_path, server.base_url, retriever, questions=FAILING, methods=[vanilla], retry_errors=True)
     assert [request.met for request in server.seen()[seen:]] == ["ok", "ok"]
-    assert second.info["samples"] == {"done": 4, "of": 4, "errors": 0}
-    assert [sample["question_id"] for sample in second.samples] == [question.id for question in FAILING]
+    assert second.info.samples == Progress(4, 4, 0)
+    assert [sample.question.id for sample in second.samples] == [question.id for question in FAILING]
     assert second.sample("vanilla", "q0") == first.sample("vanilla", "q0")
 
 
@@ -266,8 +282,10 @@ def test_an_exception_of_a_method_is_recorded_with_its_question_and_a_missing_te
     retriever: BM25, tmp_path: Path
 ) -> None:
     run = run_in(tmp_path / "a", None, retriever, questions=QUESTIONS[:3], methods=[broken])
-    assert [sample["error"] for sample in run.samples] == [None, "KeyError: 'a bug in the method'", None]
-    assert run.info["samples"]["errors"] == 1
+    assert [str(sample.error) for sample in run.samples] == ["None", "KeyError: 'a bug in the method'", "None"]
+    assert run.samples[1].error is not None
+    assert run.samples[1].error.traceback.endswith("in broken")
+    assert run.info.samples.errors == 1
     with pytest.raises(TemplateError, match="no_such_stage"):
         run_in(tmp_path / "b", None, retriever, questions=QUESTIONS[:3], methods=[without_template])
 
@@ -277,20 +295,20 @@ def test_a_run_stopped_by_the_spending_limit_goes_on_with_a_higher_one(
 ) -> None:
     price, store = Price(1.0, 1.0), ResponseStore(":memory:")
     alone = run_in(tmp_path / "alone", server.base_url, retriever, llm={"price": price})
-    cost = price.of(alone.info["usage"]["prompt_tokens"], alone.info["usage"]["completion_tokens"])
+    cost = price.of(alone.info.usage.prompt_tokens, alone.info.usage.completion_tokens)
     seen = len(server.seen())
     limits = {"price": price, "max_cost": cost / 3}
     run = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm=limits)
-    assert run.info["status"].startswith("stopped: ")
-    assert "spending limit reached" in run.info["status"]
-    assert 0 < run.info["samples"]["done"] < run.info["samples"]["of"] == 2 * len(QUESTIONS)
-    assert run.info["samples"]["errors"] == 0
-    assert len(load_run(tmp_path / "run").samples) == run.info["samples"]["done"]
+    assert run.info.status.startswith("stopped: ")
+    assert "spending limit reached" in run.info.status
+    assert 0 < run.info.samples.done < run.info.samples.of == 2 * len(QUESTIONS)
+    assert run.info.samples.errors == 0
+    assert len(load_run(tmp_path / "run").samples) == run.info.samples.done
     half = len(server.seen()) - seen
     assert half == len(store)
     finished = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm={"price": price})
-    assert finished.info["status"] == "finished"
-    assert len(server.seen()) - seen == alone.info["usage"]["sent"] == len(store)
+    assert finished.info.status == "finished"
+    assert len(server.seen()) - seen == alone.info.usage.calls == len(store)
     assert (tmp_path / "run" / "samples.jsonl").read_bytes() == (tmp_path / "alone" / "samples.jsonl").read_bytes()
 
 
@@ -300,11 +318,11 @@ def test_a_refused_key_ends_the_run_and_keeps_what_was_done(server: Loopback, re
     with pytest.raises(FatalLLMError, match="refused the API key"):
         run_in(tmp_path, server.base_url, retriever, questions=questions, methods=[vanilla], llm=one)
     stopped = load_run(tmp_path)
-    assert stopped.info["status"].startswith("stopped: ")
-    assert "locked" not in {sample["question_id"] for sample in stopped.samples}
-    assert {question.id for question in QUESTIONS[:6]} <= {sample["question_id"] for sample in stopped.samples}
+    assert stopped.info.status.startswith("stopped: ")
+    assert "locked" not in {sample.question.id for sample in stopped.samples}
+    assert {question.id for question in QUESTIONS[:6]} <= {sample.question.id for sample in stopped.samples}
     run = run_in(tmp_path, server.base_url, retriever, questions=questions, methods=[vanilla], llm=one)
-    assert run.info["samples"] == {"done": 13, "of": 13, "errors": 0}
+    assert run.info.samples == Progress(13, 13, 0)
 
 
 def test_the_samples_do_not_depend_on_how_many_calls_are_made_at_once(

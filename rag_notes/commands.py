@@ -1,0 +1,375 @@
+"""What each command of `rag-notes` does; modules that load slowly are imported by the command that needs them."""
+
+# ruff: noqa: PLC0415
+
+import argparse
+import asyncio
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rag_notes.config import (
+    PROJECT,
+    ConfigError,
+    build_corpora,
+    build_datasets,
+    build_indexed_retriever,
+    build_llm,
+    build_methods,
+    build_retriever,
+    build_templates,
+    choices,
+    load_config,
+    load_corpus,
+    prepared_corpus,
+)
+from rag_notes.files import write_atomically
+from rag_notes.llm.store import ResponseStore
+from rag_notes.running.records import Run, load_run, load_runs
+
+
+def config(args: argparse.Namespace) -> int:
+    """Print the settings as YAML."""
+    import yaml
+
+    print(yaml.safe_dump(load_config(args.options).model_dump(), sort_keys=False, allow_unicode=True), end="")
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluate the chosen methods."""
+    from rag_notes.report.tables import diagnostics, results, results_table
+    from rag_notes.running.run import run_methods
+
+    chosen = load_config(args.options)
+    runs = asyncio.run(run_methods(chosen, args.options))
+    table = results(runs, baseline=chosen.baseline, confidence=chosen.confidence, resamples=chosen.resamples)
+    print(results_table(table).data.to_string())  # type: ignore[attr-defined] # pandas-stubs leave it out
+    print(diagnostics(runs).to_string(index=False))
+    for made in runs:
+        print(made.folder)
+    return _outcome(runs)
+
+
+def reproduce(args: argparse.Namespace) -> int:
+    """Execute the notebook of a study, or of all."""
+    from rag_notes.studies.notebook import reproduce_all, studies
+
+    named = any(option.startswith("study=") for option in args.options)
+    chosen = [args.options] if named else [[f"study={study}", *args.options] for study in studies()]
+    lacking = 0
+    for notebook, missing in reproduce_all(chosen):
+        lacking += missing
+        shown = notebook.relative_to(PROJECT) if notebook.is_relative_to(PROJECT) else notebook
+        print(f"{shown} and {notebook.with_suffix('.html').name}")
+    print(f"figures: {load_config(args.options).figures}/")
+    if lacking:
+        print(f"{lacking} answers are lacking: the notebooks say why; retry_errors=true asks again", file=sys.stderr)
+    return int(lacking > 0)
+
+
+def plan(args: argparse.Namespace) -> int:
+    """Print what a study will take."""
+    from rag_notes.studies import plan as planning
+    from rag_notes.studies.verification import parts
+
+    print(planning.plan_table(asyncio.run(planning.plan(*parts(load_config(args.options), args.options)))))
+    return 0
+
+
+def calls(args: argparse.Namespace) -> int:
+    """Print how many calls each method makes, from stored responses."""
+    from rag_notes.report.markdown import markdown
+    from rag_notes.running.replay import calls_by_method, count_calls
+
+    chosen = load_config(args.options)
+
+    async def count() -> None:
+        async with build_llm(chosen) as llm:
+            for dataset in build_datasets(chosen):
+                retriever = build_retriever(chosen, dataset.corpus)
+                counted = await count_calls(
+                    build_methods(chosen), dataset.questions, retriever, llm, build_templates(chosen)
+                )
+                print(f"{dataset.name}\n\n{markdown(calls_by_method(counted))}\n")
+
+    asyncio.run(count())
+    return 0
+
+
+def methods(args: argparse.Namespace) -> int:
+    """Print the methods as a table in Markdown."""
+    from rag_notes.report.markdown import markdown
+    from rag_notes.report.methods import methods_frame
+
+    print(markdown(methods_frame(build_methods(load_config([f"method=[{','.join(choices('method'))}]"])))))
+    return 0
+
+
+def quest_eval(args: argparse.Namespace) -> int:
+    """Run RAGQuestEval."""
+    from rag_notes.studies import quest_eval as study
+
+    made = asyncio.run(study.run(args.options))
+    print(made.table().to_string(index=False, float_format="{:.3f}".format))
+    return _outcome(made.runs)
+
+
+def download(args: argparse.Namespace) -> int:
+    """Fetch official files, or list them."""
+    from rag_notes import downloads
+
+    table = downloads.load_downloads(args.table)
+    if not args.options:
+        print(downloads.overview(table, args.into))
+        return 0
+    failures = downloads.download(downloads.chosen(table, args.options), args.into)
+    if failures:
+        print(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
+    return int(bool(failures))
+
+
+def prepare(args: argparse.Namespace) -> int:
+    """Make a corpus's passages."""
+    made = load_corpus(args.options)()
+    print(f"{made.path}: {made.passages:,} passages, sha256 {made.sha256}")
+    print(f"left out: {made.repeated:,} repeated, {made.empty:,} without text")
+    if made.expected not in (None, made.passages):
+        print(f"the papers' corpus has {made.expected:,} passages, this one {made.passages - made.expected:+,}")
+    return 0
+
+
+def index(args: argparse.Namespace) -> int:
+    """Index a corpus."""
+    prepared = [option for option in args.options if re.match(r"corpus[.=]", option)]
+    if prepared and any(re.match(r"dataset[.=]", option) for option in args.options):
+        raise ConfigError("name a prepared corpus or data sets to index, not both: corpus=... or dataset=...")
+    chosen = load_config([option for option in args.options if option not in prepared])
+    for corpus in [prepared_corpus(prepared)] if prepared else build_corpora(chosen):
+        print(build_indexed_retriever(chosen, corpus).build_index())
+    return 0
+
+
+def retrieval(args: argparse.Namespace) -> int:
+    """Compare retrievers."""
+    from rag_notes.report.retrieval import retrieval_scores, retrieval_table
+
+    if args.top_k < 1:
+        raise ConfigError(f"--top-k {args.top_k}: must be at least 1")
+    asked = args.retriever or ["bm25"]
+    configs = [load_config([*args.options, *shlex.split(f"retriever={text}")]) for text in asked]
+    first, firsts = configs[0], Counter(text.partition(" ")[0] for text in asked)
+    scores = {}
+    for dataset in build_datasets(first):
+        for text, chosen in zip(asked, configs, strict=True):
+            choice = text.partition(" ")[0]
+            label = choice if firsts[choice] == 1 else text  # of two with one name, the settings tell which is which
+            retriever = build_retriever(chosen, dataset.corpus)
+            scores[dataset.name, label] = retrieval_scores(dataset.questions, retriever, args.top_k)
+    print(retrieval_table(scores, args.top_k, confidence=first.confidence, resamples=first.resamples))
+    return 0
+
+
+def store(args: argparse.Namespace) -> int:
+    """Export, import or verify a store."""
+    if args.action != "verify" and args.file is None:
+        raise ConfigError(f"store {args.action} needs a file, for example recording.jsonl.xz")
+    opened = ResponseStore(args.store)
+    if args.action == "export":
+        print(f"{opened.export_jsonl(args.file)} responses written to {args.file}")
+    elif args.action == "import":
+        added, present = opened.import_jsonl(args.file)
+        print(f"{added} responses added, {present} were there already")
+    else:
+        bad = opened.verify()
+        print(f"{len(opened)} responses, {len(bad)} with a wrong key", *bad, sep="\n")
+        return int(bool(bad))
+    return 0
+
+
+def complexity(args: argparse.Namespace) -> int:
+    """Label questions for Adaptive-RAG's classifier."""
+    from rag_notes.methods.adaptive_rag import LABELS
+    from rag_notes.methods.complexity import STRATEGIES, cross_validate, silver_labels
+
+    labels, unanswered = silver_labels([load_run(folder) for folder in args.runs])
+    out = Path(args.out)
+    write_atomically(out, labels.to_csv(index=False, lineterminator="\n"))
+    print(f"{len(labels)} labels written to {out}, {unanswered} questions left out that no strategy answers")
+    for label, strategy in zip(LABELS, STRATEGIES, strict=True):
+        print(f"  {label} ({strategy}): {(labels['label'] == label).sum()}")
+    try:
+        accuracy, most_frequent, table = cross_validate(labels, args.language)
+    except ValueError as error:
+        print(f"not cross-validated: {error}")
+        return 0
+    print(f"cross-validated accuracy {accuracy:.3f}, always the most frequent label {most_frequent:.3f}")
+    print(table.rename_axis(index="true", columns="predicted").to_string())
+    return 0
+
+
+def runs(args: argparse.Namespace) -> int:
+    """List the runs in a folder, the latest first."""
+    import pandas as pd
+
+    from rag_notes.running.records import read_info
+
+    below = Path(args.folder) if args.folder else PROJECT / load_config().runs
+    rows = []
+    for file in sorted(below.glob("*/run.json"), key=lambda path: -path.stat().st_mtime):
+        info = read_info(file.parent)
+        rows.append(
+            {
+                "run": file.parent.name,
+                "studies": ", ".join(info.studies),
+                "data set": info.dataset.name,
+                "condition": str(info.condition),
+                "model": info.model,
+                "prompts": info.prompt_set,
+                "methods": len(info.methods),
+                "answers": f"{info.samples.done} of {info.samples.of}",
+                "errors": info.samples.errors,
+                "status": info.status[:40],
+                "date": datetime.fromtimestamp(file.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M"),
+            }
+        )
+    print(pd.DataFrame(rows).to_string(index=False) if rows else f"{below}: no runs; make one with `rag-notes run`")
+    return 0
+
+
+def show(args: argparse.Namespace) -> int:
+    """Show a trace, or one of its calls in full."""
+    from rag_notes.events import answered
+    from rag_notes.report.trace import Trace
+
+    found = load_run(args.run)
+    if args.method not in found.methods:
+        raise ConfigError(f"{args.run}: has no method {args.method!r}; there is {', '.join(found.methods)}")
+    by_id = {sample.question.id: sample for sample in found.of(args.method)}
+    if args.question not in by_id:
+        raise ConfigError(f"{args.run}: has no question {args.question!r}, for example {', '.join(list(by_id)[:5])}")
+    sample = by_id[args.question]
+    asked = answered(sample.trace)
+    if args.call is None:
+        print(Trace(sample))
+        for number, ask in enumerate(asked, 1):
+            print(f"call {number}: {ask.stage}, key {ask.key}")
+        return 0
+    if not 1 <= args.call <= len(asked):
+        raise ConfigError(f"--call {args.call}: there are {len(asked)} calls")
+    ask = asked[args.call - 1]
+    print(f"stage {ask.stage}\nkey {ask.key}\n\n{ask.prompt}\n\n--- response ({ask.finish_reason})\n\n{ask.response}")
+    return 0
+
+
+def score(args: argparse.Namespace) -> int:
+    """Mark answers anew by the metrics as they are now, and say how many changed."""
+    from rag_notes.metrics.score import score as marks
+    from rag_notes.running.evaluate import rescore
+    from rag_notes.running.identity import code_hash
+    from rag_notes.running.records import write_info, write_samples
+
+    for folder in map(Path, args.runs):
+        found = load_run(folder)
+        if found.info.condition.annotates is not None:
+            print(f"{folder}: annotates other answers and has no scores")
+            continue
+        marked = [rescore(sample) for sample in found.samples]
+        changed = sum(new.metrics != old.metrics for new, old in zip(marked, found.samples, strict=True))
+        write_samples(folder / "samples.jsonl", marked)
+        write_info(folder, replace(found.info, scoring=code_hash(marks)))
+        print(f"{folder}: {len(marked)} answers marked, {changed} of them otherwise than before")
+    return 0
+
+
+def report(args: argparse.Namespace) -> int:
+    """Write a report of runs."""
+    from rag_notes.report.site import write_report
+
+    print(write_report(load_runs(args.runs), args.out, baseline=args.baseline))
+    return 0
+
+
+def shared(args: argparse.Namespace) -> int:
+    """Count what studies share."""
+    from rag_notes.studies.notebook import studies
+    from rag_notes.studies.shared import shared_calls, shared_table
+
+    print(shared_table(shared_calls(load_runs(args.runs).values(), studies())))
+    return 0
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Compare two runs or methods."""
+    from rag_notes.report.compare import compare_runs
+    from rag_notes.report.compare_page import as_text, find_links, kind_of, write_comparison
+
+    pages = [Path(out) for out in args.out if kind_of(out) == "html"]
+    folder_a, folder_b = Path(args.run_a).resolve(), Path(args.run_b or args.run_a).resolve()
+    run_a = load_run(folder_a)
+    run_b = run_a if folder_b == folder_a else load_run(folder_b)
+    comparison = compare_runs(
+        run_a, run_b, method_a=args.method_a, method_b=args.method_b, names=(folder_a.name, folder_b.name)
+    )
+    links = find_links(comparison, args.report) if args.report else None
+    written = [path for out in args.out for path in write_comparison(comparison, out, links)]
+    print(as_text(comparison, links, pages[0] if pages else None), *written, sep="\n")
+    return 0
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Set the papers' claims beside runs."""
+    from rag_notes.papers import page
+
+    below = PROJECT / load_config().runs
+    verification = page.verify(args.runs or page.find_runs(below))
+    text = page.summary(verification)
+    written = page.write_verification(verification, args.out or below / "verification")
+    if args.readme:
+        page.write_summary(args.readme, text)
+        written.append(Path(args.readme))
+    print(text, *written, sep="\n")
+    return 0
+
+
+def pages(args: argparse.Namespace, main: Callable[[Sequence[str]], int]) -> int:
+    """Renew pages in Markdown, or say which would change."""
+    from rag_notes.pages import renew
+
+    stale = {file: changed for file in args.files if (changed := renew(file, main, check=args.check))}
+    for file, changed in stale.items():
+        print(f"{file}: {'would change' if args.check else 'changed'}: {'; '.join(changed)}")
+    return int(args.check and bool(stale))
+
+
+def inconsistencies(args: argparse.Namespace) -> int:
+    """List what does not add up in the papers' tables."""
+    import pandas as pd
+
+    from rag_notes.papers.inconsistencies import inconsistencies as found
+    from rag_notes.report.markdown import markdown
+
+    print(markdown(pd.DataFrame([asdict(each) for each in found()])))
+    return 0
+
+
+def _outcome(made: Sequence[Run]) -> int:
+    """Say what failed, the most frequent first."""
+    errors = Counter(str(sample.error) for each in made for sample in each.samples if sample.error is not None)
+    if errors:
+        answers = sum(len(each.samples) for each in made)
+        print(f"{errors.total()} of {answers} answers failed, for example", file=sys.stderr)
+        for text, count in errors.most_common(3):
+            print(f"  {count} x {text}", file=sys.stderr)
+        print("run again with retry_errors=true once the cause is mended", file=sys.stderr)
+    if retries := sum(each.info.search_retries for each in made):
+        print(f"{retries} searches failed for the moment and were sent again", file=sys.stderr)
+    stopped = [each.info.status for each in made if not each.info.finished]
+    for status in stopped:
+        print(status, file=sys.stderr)
+    return 1 if errors or stopped else 0

@@ -1,0 +1,68 @@
+"""What the rest of the project needs to know of a method: every method's file declares it as its `ABOUT`."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, get_args
+
+from rag_notes.types import Task
+
+Family = Literal["baseline", "single search", "several searches", "notes"]
+Settings = Mapping[str, Any]
+
+ANSWER = tuple(f"answer_{task}" for task in get_args(Task))
+"""The prompts of `Rag.answer` from passages or a note, one a task."""
+
+DIRECT = tuple(f"direct_{task}" for task in get_args(Task))
+"""The prompts of `Rag.answer` from the model's knowledge, one a task."""
+
+ANSWER_FORMAT = tuple(f"form_{task}" for task in get_args(Task))
+"""The words of `Rag.answer_format`, one a task: parts of other prompts, never asked by themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a method is called, where it comes from, and what can be said of it without running it.
+
+    `labels` has another label for the value of a setting that makes another system of it. `limits` are the settings
+    that the study of thresholds varies. `parts` are what the papers' ablations take out, by their name, as the settings
+    that are then left; `method` among them is another method. `calls` gives the most calls that a question can take
+    with all settings given, and `prompts` are the templates used (`prompts/<set>/<language>/<name>.txt`), which are the
+    stages asked; None where unknown.
+    """
+
+    label: str
+    labels: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
+    source: str = ""
+    code: str = ""
+    family: Family = "several searches"
+    limits: tuple[str, ...] = ()
+    parts: Mapping[str, Settings] = field(default_factory=dict)
+    calls: Callable[[Settings], int] | None = None
+    prompts: tuple[str, ...] | None = None
+
+
+def about_of(method: Callable[..., Any]) -> About:
+    """What is known of a method or of a partial of one: the `ABOUT` of the file that has the function's name.
+
+    Any other function, such as one of a notebook, has its name as its label, and nothing else is known of it.
+    """
+    function = method
+    while isinstance(function, partial):
+        function = function.func
+    declared = None
+    if function.__module__.rpartition(".")[2] == function.__name__:
+        declared = getattr(importlib.import_module(function.__module__), "ABOUT", None)
+    if not isinstance(declared, About):
+        return About(label=function.__name__.replace("_", " "))
+    settings = settings_of(method)
+    others = (of[settings[name]] for name, of in declared.labels.items() if settings[name] in of)
+    return replace(declared, label=next(others, declared.label))
+
+
+def settings_of(method: Callable[..., Any]) -> dict[str, Any]:
+    """The settings of a method or of a partial of one, defaults included."""
+    parameters = inspect.signature(method).parameters.values()
+    return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}

@@ -1,0 +1,72 @@
+"""As many passages for one search as the adaptive method reads in all (Adaptive-Note, Tables A1 and A2)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+
+from rag_notes.config import load_study
+from rag_notes.report.curves import curve_figure, with_settings
+from rag_notes.report.figures import NotebookFigure
+from rag_notes.report.tables import counts, diagnostics, results_table
+from rag_notes.running.run import run_methods
+from rag_notes.studies.base import Study, once
+
+SMALLEST = 5
+"""Passages of a search where nothing else is said."""
+
+_DRAWN = ("acc", "f1", "em", "all_gold_seen")
+
+
+async def run(options: Sequence[str] = (), *, adaptive: str = "adaptive_note", progress: bool = True) -> "FairTopK":
+    """Run one search with as many passages as the adaptive method reads in all, and with numbers between.
+
+    The fair number of a data set is the mean of the distinct passages that `adaptive` read there, rounded; the runs
+    have `vanilla` at 5 passages, half-way, at each fair number and two beyond, as `vanilla_kN`. Raises as
+    `rag_notes.running.run.run_methods`.
+    """
+    config = load_study("fair_top_k", options)
+    first = await run_methods(config, options, progress=progress)
+    if not first[-1].info.finished:
+        return FairTopK(config, options, first, adaptive)
+    table = diagnostics(first)
+    read = table.loc[(table["method"] == adaptive) & table["distinct_passages"].notna(), "distinct_passages"]
+    fair = {max(SMALLEST, round(mean)) for mean in read}
+    ks = sorted({SMALLEST} | {k for most in fair for k in ((SMALLEST + most) // 2, most, most + 2)})
+    variants = [*options, *(f"+study.variants.vanilla_k{k}={{method: vanilla, top_k: {k}}}" for k in ks)]
+    config = load_study("fair_top_k", variants)
+    return FairTopK(config, options, await run_methods(config, variants, progress=progress), adaptive)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FairTopK(Study):
+    """The adaptive method against one search with as many passages."""
+
+    adaptive: str
+
+    @once
+    def table(self) -> pd.DataFrame:
+        """The scores, each tested against the adaptive method."""
+        return self.results(baseline=self.adaptive)
+
+    @once
+    def read(self) -> pd.DataFrame:
+        """Mean distinct passages read per question, as `rag_notes.report.tables.counts`."""
+        return counts(self.runs, ["distinct_passages"], **self.intervals)
+
+    def points(self) -> pd.DataFrame:
+        """Some scores with `family` and the mean number of passages read, which the figure draws."""
+        passages = self.read()[["dataset", "method", "mean"]].rename(columns={"mean": "passages"})
+        table = self.table()
+        drawn = with_settings(table[table["metric"].isin(_DRAWN)], self.runs, [])
+        return drawn.merge(passages, on=["dataset", "method"])
+
+    def display(self) -> Styler:
+        """The scores in %."""
+        return results_table(self.table())
+
+    def figure(self) -> NotebookFigure:
+        """Scores by the passages read; saved with the points."""
+        points = self.points()
+        return self.save(curve_figure(points, "passages", "distinct passages read"), points)

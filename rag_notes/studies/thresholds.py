@@ -1,0 +1,84 @@
+"""When the adaptive loops stop (DeepNote, Table 4, Figures 4 and 5; Adaptive-Note, Table 3; Amber, Table 4)."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+
+from rag_notes.config import load_study
+from rag_notes.report.curves import curve_figure, with_settings
+from rag_notes.report.figures import NotebookFigure
+from rag_notes.report.tables import counts, results_table
+from rag_notes.running.records import Run
+from rag_notes.running.run import run_methods
+from rag_notes.studies.base import Study, once
+
+_LIMITS = {  # what ends a method's loop, in the order in which its paper names a setting
+    "deepnote": ("max_step", "max_failure"),
+    "adaptive_note": ("collector_iterations", "invalid_updates"),
+    "amber": ("max_iterations",),
+}
+_DRAWN = ("acc", "f1", "all_gold_seen", "searches")
+
+
+async def run(options: Sequence[str] = (), *, progress: bool = True) -> "Thresholds":
+    """Run the adaptive methods with each of their limits. Raises as `rag_notes.running.run.run_methods`."""
+    config = load_study("thresholds", options)
+    return Thresholds(config, options, await run_methods(config, options, progress=progress))
+
+
+class Thresholds(Study):
+    """Scores and searches of the adaptive methods by the limits of their loops."""
+
+    @once
+    def table(self) -> pd.DataFrame:
+        """The scores with intervals and tests, as `rag_notes.report.tables.results`."""
+        return self.results()
+
+    @once
+    def taken(self) -> pd.DataFrame:
+        """Mean searches, distinct passages and calls per question, as `rag_notes.report.tables.counts`."""
+        return counts(self.runs, ["searches", "distinct_passages", "calls"], **self.intervals)
+
+    @once
+    def points(self) -> pd.DataFrame:
+        """What the figures draw: some scores and the searches, by method, family and setting."""
+        both = pd.concat([self.table(), self.taken()])
+        return by_setting(both[both["metric"].isin(_DRAWN)], self.runs)
+
+    def display(self) -> Styler:
+        """The scores in %."""
+        return results_table(self.table())
+
+    def display_taken(self) -> pd.DataFrame:
+        """Means per question, a row for each setting."""
+        taken = by_setting(self.taken(), self.runs)
+        index = ["dataset", "family", "setting"]
+        return taken.pivot_table(index=index, columns="metric", values="mean", sort=False).round(2)
+
+    def figure(self) -> NotebookFigure:
+        """The methods with two limits, DeepNote and Adaptive-Note; saved with the points of all methods."""
+        points = self.points()
+        two = points[points["setting"].str.contains("-")]
+        return self.save(curve_figure(two, "setting", "max step-max failure; CI-IU"), points)
+
+    def figure_amber(self) -> NotebookFigure | None:
+        """Amber by its number of iterations; saved with its points. None where it was not run."""
+        points = self.points()
+        points = points[points["family"] == "amber"]
+        return None if points.empty else self.save(curve_figure(points, "setting", "iterations"), points, "amber")
+
+
+def by_setting(table: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
+    """The rows of a table that are of methods with limits, with `family` and, as `setting`, the values of the limits.
+
+    Settings are written as in the papers: DeepNote's `max step-max failure` (its Table 4), Adaptive-Note's `CI-IU` (its
+    Table 3), Amber's number of iterations (its Table 4). Rows are in the order of family and setting.
+    """
+    names = sorted({name for limits in _LIMITS.values() for name in limits})
+    table = with_settings(table, runs, names)
+    table = table[table["family"].isin(list(_LIMITS))]
+    setting = ["-".join(f"{row[name]:.0f}" for name in _LIMITS[row["family"]]) for row in table.to_dict("records")]
+    order = table["family"].map(list(_LIMITS).index)
+    ordered = table.assign(setting=setting, order=order).sort_values(["order", "setting"], kind="stable")
+    return ordered.drop(columns=[*names, "order"]).reset_index(drop=True)
