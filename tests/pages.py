@@ -11,8 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from rag_notes.running.records import COUNTS, Run, Sample
-from tests.test_report import make_sample
+from rag_notes.events import Counts, Note, Stop
+from rag_notes.running.records import Run, Sample
+from tests.made import ask, make_info, make_sample, search
 
 CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium to open the pages with")
@@ -128,20 +129,6 @@ def browse(path: Path, fragment: str, profile: Path) -> Opened:
     return Opened(Page(done.stdout.decode("utf-8")), console)
 
 
-def ask(stage: str, response: str, prompt: str = "a prompt") -> dict[str, Any]:
-    event = {"event": "ask", "stage": stage, "prompt": prompt, "response": response}
-    return event | {"finish_reason": "stop", "prompt_tokens": 7, "completion_tokens": 3, "key": "k"}
-
-
-def search(query: str, title: str, text: str) -> dict[str, Any]:
-    return {
-        "event": "search",
-        "query": query,
-        "top_k": 1,
-        "hits": [{"id": title, "title": title, "text": text, "score": 1.5}],
-    }
-
-
 def short(method: str, question_id: str, acc: float, **fields: Any) -> Sample:
     """A sample of a short question that contains the gold answer, or does not."""
     metrics = {"em": acc, "f1": acc, "acc": acc, "empty": float(fields.get("answer") == "")}
@@ -158,17 +145,17 @@ def evil_run() -> Run:
         trace = [
             search(f"query {EVIL}", f"title {EVIL}", f"passage {EVIL}"),
             ask("note_init", f"note {EVIL}", f"prompt {EVIL}"),
-            {"event": "note", "text": f"note {EVIL}", "kept": True},
-            {"event": "stop", "reason": f"reason {EVIL}"},
+            Note(f"note {EVIL}", kept=True),
+            Stop(f"reason {EVIL}"),
             ask(f"stage {EVIL}", f"response {EVIL}"),
         ]
-        counts = dict.fromkeys(COUNTS, 2)
+        counts = Counts(2, 2, 2, 2, 2, 2, 2, 2, 2)
         samples += [
             short(method, ids[0], 1.0, answer=f"answer {EVIL}", trace=trace, counts=counts, **texts),
             short(method, ids[1], 0.0, trace=trace, question="Géricault's birthplace?"),
             short(method, ids[2], 0.0, answer="", trace=[ask("answer_short", "")]),
-            make_sample(method, ids[3], {}, answer="", error=f"LLMError: {EVIL}", trace=[], question="誰？"),
+            make_sample(method, ids[3], {}, answer="", error=f"refused: {EVIL}", question="誰？"),
         ]
-    settings = {"methods": {m: {"settings": {"top_k": 5}} for m in methods}, "llm": {"model": f"model {EVIL}"}}
-    info = {"dataset": {"name": "toy <b>&\"'"}, "settings": settings, "prompts": {}, "status": "finished"}
-    return Run(info | {"given": [f"limit={EVIL}"]}, samples)
+    settings: dict[str, dict[str, Any]] = {method: {"top_k": 5} for method in methods}
+    info = make_info("toy <b>&\"'", settings, llm={"model": f"model {EVIL}"}, overrides=[f"limit={EVIL}"])
+    return Run(info, samples)

@@ -2,21 +2,24 @@
 
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from rag_notes.report import compare_runs, results, write_comparison, write_report
-from rag_notes.report.compare import CHANGES
-from rag_notes.report.compare_page import LISTED, as_text, differing_questions, find_links
-from rag_notes.running.records import RecordError, Run
+from rag_notes.report.compare import CHANGES, compare_runs
+from rag_notes.report.compare_page import LISTED, as_text, differing_questions, find_links, write_comparison
+from rag_notes.report.site import write_report
+from rag_notes.report.tables import results
+from rag_notes.running.records import Condition, RecordError, Run
+from tests.made import make_run, make_sample, row_of
 from tests.pages import EVIL, browse, check_links, check_nothing_runs, evil_run, needs_chromium, read, short
-from tests.test_report import make_run, make_sample, row_of
 from tests.test_site import toy_run
 
 
-def pair_of(scores_a: list[float], scores_b: list[float]) -> tuple[Run, Run]:
+def pair_of(scores_a: Sequence[float], scores_b: Sequence[float]) -> tuple[Run, Run]:
     """Two runs of one method with these scores."""
     return make_run("toy", {"m": {"acc": scores_a}}), make_run("toy", {"m": {"acc": scores_b}})
 
@@ -85,10 +88,14 @@ def uneven() -> tuple[Run, Run]:
         make_run("toy", {"m": {"acc": [0, 1, 0, 0, 0, None, 1]}}),
         make_run("toy", {"m": {"acc": [1, 1, 1, 1, 1, 1, None]}}),
     )
-    a.samples[2]["question_id"] = "a only"
-    b.samples[2]["question_id"] = "b only"
-    b.samples[3]["question"] = "Another question?"
-    b.samples[4]["gold"] = ["other gold"]
+    for run, i, field, value in (
+        (a, 2, "id", "a only"),
+        (b, 2, "id", "b only"),
+        (b, 3, "question", "Another question?"),
+        (b, 4, "answers", ("other gold",)),
+    ):
+        question = replace(run.samples[i].question, **{field: value})  # type: ignore[arg-type] # text or texts
+        run.samples[i] = replace(run.samples[i], question=question)
     return a, b
 
 
@@ -119,7 +126,7 @@ def test_a_metric_of_one_side_only_is_named() -> None:
     run = make_run("toy", {"closed": {"acc": [0, 1]}, "open": {"acc": [1, 1], "all_gold_first": [1, 0]}})
     comparison = compare_runs(run, run, method_a="closed", method_b="open")
     assert "all_gold_first" not in set(comparison.table["metric"])
-    assert "2 questions compared; only B has All gold, first" in as_text(comparison)
+    assert "2 questions compared; only B has All gold, first search" in as_text(comparison)
 
 
 def test_what_differs_in_score_is_sorted_by_who_is_right() -> None:
@@ -155,6 +162,18 @@ def test_what_cannot_be_compared_is_refused(
         compare_runs(*runs, **options)  # type: ignore[arg-type] # mypy takes the options for the names, too
 
 
+def test_runs_of_different_conditions_are_not_compared() -> None:
+    a, b = (make_run("toy", {"m": {"acc": [0, 1]}}, condition=Condition(percent)) for percent in (None, 20))
+    with pytest.raises(RecordError, match="A is of data set 'toy' and B of 'toy-noise20'"):
+        compare_runs(a, b)
+
+
+def test_a_difference_whose_interval_and_test_disagree_is_marked() -> None:
+    comparison = compare_runs(*pair_of([0] * 48, [1] * 4 + [0] * 44))
+    (line,) = [line for line in as_text(comparison).splitlines() if line.strip().startswith("Acc.")]
+    assert "]†" in line and "0.125" in line and "the test decides" in as_text(comparison)
+
+
 def test_a_run_is_not_compared_with_itself() -> None:
     run = toy_run()
     with pytest.raises(RecordError, match="A would be compared with itself; name two of its methods with --method-a"):
@@ -166,7 +185,7 @@ def test_a_run_is_not_compared_with_itself() -> None:
 
 def test_no_question_in_common_is_an_error_that_says_why() -> None:
     a, b = make_run("toy", {"m": {"acc": [0, None]}}), make_run("toy", {"m": {"acc": [1, 1]}})
-    b.samples[0]["question_id"] = "elsewhere"
+    b.samples[0] = replace(b.samples[0], question=replace(b.samples[0].question, id="elsewhere"))
     with pytest.raises(
         RecordError,
         match=re.escape("by both m of A (A) and m of B (B): 1 only in A, 1 failed in A, 1 only in B"),
@@ -177,8 +196,9 @@ def test_no_question_in_common_is_an_error_that_says_why() -> None:
 def test_settings_that_differ_are_named() -> None:
     a = make_run("toy", {"m": {"acc": [0]}}, prompts={"en/x": "0" * 64, "en/y": "1" * 64})
     b = make_run("toy", {"m": {"acc": [1]}}, prompts={"en/x": "0" * 64, "en/y": "2" * 64})
-    a.info["settings"] |= {"methods": {"m": {"settings": {"top_k": 5}}}, "llm": {"model": "small"}}
-    b.info["settings"] |= {"methods": {"m": {"settings": {"top_k": 5, "max_step": 2}}}, "llm": {"model": "large"}}
+    a.info.methods["m"].settings.update(top_k=5)
+    b.info.methods["m"].settings.update(top_k=5, max_step=2)
+    a.info.llm["model"], b.info.llm["model"] = "small", "large"
     assert compare_runs(a, b).settings() == [
         ("llm model", "small", "large"),
         ("prompt en/y", "1" * 12, "2" * 12),
@@ -194,7 +214,7 @@ def test_the_text_lists_so_many_and_says_what_it_leaves_out() -> None:
 
 def test_the_text_does_nothing_to_a_terminal() -> None:
     a, b = pair_of([0], [1])
-    b.samples[0]["answer"] = "\x1b[31mred\u202e\u2028\nline \ud800"
+    b.samples[0] = replace(b.samples[0], answer="\x1b[31mred\u202e\u2028\nline")
     text = as_text(compare_runs(a, b))
     assert "q0, wrong -> right: an answer -> [31mred line" in text
     assert all(char.isprintable() or char == "\n" for char in text)
@@ -229,7 +249,7 @@ def test_the_page_shows_what_was_left_out_and_the_numbers_of_the_text(tmp_path: 
 def test_links_lead_to_both_traces_in_the_report(tmp_path: Path) -> None:
     run = toy_run()
     other = toy_run()
-    other.samples[0] |= {"answer": "Seine", "metrics": run.samples[4]["metrics"]}
+    other.samples[0] = replace(other.samples[0], answer="Seine", metrics=run.samples[4].metrics)
     write_report({"one": run, "two": other}, tmp_path / "my report")
     comparison = compare_runs(run, other, names=("one", "two"))
     links = find_links(comparison, tmp_path / "my report")
@@ -254,7 +274,7 @@ def test_csv_has_the_table_and_the_questions(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.read_csv(paths[0]), comparison.table, rtol=1e-5, check_dtype=False)
     questions = pd.read_csv(paths[1], keep_default_na=False)
     assert list(questions["question_id"]) == ["river-1"] == list(differing_questions(comparison)["question_id"])
-    (row,) = questions[["outcome_a", "outcome_b", "answer_a", "answer_b"]].to_numpy().tolist()
+    (row,) = questions[["correctness_a", "correctness_b", "answer_a", "answer_b"]].to_numpy().tolist()
     assert row == ["wrong", "right", "Paris", "Seine"]
     with pytest.raises(ValueError, match=r"c\.txt: a comparison is written as \.html or \.csv"):
         write_comparison(comparison, tmp_path / "c.txt")
@@ -270,8 +290,8 @@ def test_no_difference_is_said(tmp_path: Path) -> None:
 
 def evil_pair() -> tuple[Run, Run]:
     a, b = evil_run(), evil_run()
-    b.samples[0] |= {"answer": f"no {EVIL}", "metrics": short("m", "q", 0.0)["metrics"]}
-    b.info["settings"] = b.info["settings"] | {"llm": {"model": f"other {EVIL}"}}
+    b.samples[0] = replace(b.samples[0], answer=f"no {EVIL}", metrics=short("m", "q", 0.0).metrics)
+    b.info.llm["model"] = f"other {EVIL}"
     return a, b
 
 

@@ -14,13 +14,11 @@ import sys
 
 import pandas as pd
 
-from rag_notes.report.figures import save_figure
-from rag_notes.studies.cost import pareto_figure
+from rag_notes.report.figures import main_figure, save_figure
 
-row = {"dataset": "made", "cost_metric": "calls", "score": 0.5, "score_low": 0.4, "score_high": 0.6, "n": 9}
-points = [row | {"method": f"m{cost}", "cost": cost, "cost_low": cost, "cost_high": cost} for cost in (2, 3, 7)]
-data = pd.DataFrame(points).assign(front=True)
-save_figure(pareto_figure(data, "em"), data, sys.argv[1], "figure")
+row = {"dataset": "made", "metric": "em", "mean": 0.5, "low": 0.4, "high": 0.6, "n": 9, "significant": False}
+data = pd.DataFrame([row | {"method": name, "baseline": "a", "confidence": 0.95} for name in "abc"])
+save_figure(main_figure(data), data, sys.argv[1], "figure")
 """
 
 

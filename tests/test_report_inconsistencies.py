@@ -1,15 +1,14 @@
 """What does not add up in the papers' tables: the known findings, and planted ones."""
 
+import subprocess
+import sys
+
 import pandas as pd
 import pytest
 
-from rag_notes.report import (
-    corpus_sizes,
-    inconsistencies,
-    paper_cells,
-    paper_claims,
-)
-from tests.test_report import row_of
+from rag_notes.papers.inconsistencies import inconsistencies
+from rag_notes.papers.numbers import corpus_sizes, paper_cells, paper_claims
+from tests.made import row_of
 from tests.test_report_paper import readme_table
 
 
@@ -42,6 +41,13 @@ def test_known_inconsistencies(check: str, where: str, printed: str, other: str)
     found = inconsistencies()
     rows = found[(found["check"] == check) & (found["where"] == where)]
     assert (printed, other) in set(zip(rows["printed"], rows["other"], strict=True))
+
+
+def test_the_command_prints_every_finding() -> None:
+    command = [sys.executable, "-m", "rag_notes.papers.inconsistencies"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines[0] == "| check | paper | where | what | printed | other |"
+    assert len(lines) == 2 + len(inconsistencies())
 
 
 def test_rules_are_named() -> None:

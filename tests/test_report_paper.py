@@ -9,17 +9,10 @@ import pandas as pd
 import pytest
 
 from rag_notes.config import PROJECT
-from rag_notes.report import (
-    beside_paper,
-    corpus_sizes,
-    inconsistencies,
-    paper_cells,
-    paper_claims,
-    paper_results,
-    paper_table,
-    results,
-)
-from tests.test_report import make_run, row_of
+from rag_notes.papers.inconsistencies import inconsistencies
+from rag_notes.papers.numbers import beside_paper, corpus_sizes, paper_cells, paper_claims, paper_results, paper_table
+from rag_notes.report.tables import results
+from tests.made import make_run, row_of
 
 README = (PROJECT / "data" / "paper" / "README.md").read_text(encoding="utf-8")
 TEXTS = Path(__file__).parents[2] / "shared" / "papers"

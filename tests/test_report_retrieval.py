@@ -52,7 +52,7 @@ def test_table_by_hand() -> None:
     table = retrieval_table({("birds", "given"): retrieval_scores(QUESTIONS, Given(), 2)}, 2)
     assert table.splitlines() == [
         "| data set | retriever | all-gold@2 | questions | answer@2 | questions |",
-        "|---|---|---|---|---|---|",
+        "| --- | --- | --- | --- | --- | --- |",
         "| birds | given | 66.7 [20.8, 93.9] | 3 | 100.0 [43.9, 100.0] | 3 |",
     ]
 

@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from rag_notes.events import Ask, Decision, Note, ParseFailure, Stop
+from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Stop
 from rag_notes.report.trace import Trace, compare_notes, render_trace, show_trace
 from rag_notes.running.records import Run, Sample
 from tests.made import ask, make_info, make_sample, search
@@ -13,7 +13,7 @@ EVIL = '<script>alert("x")</script>'
 
 @pytest.fixture
 def sample() -> Sample:
-    trace = [
+    trace: list[Event] = [
         search(f"who? {EVIL}", f"Title {EVIL}", f"Passage {EVIL}", "id of " + f"Title {EVIL}"),
         ask("note_init", "Ana made it. The year is open.", f"prompt of note_init {EVIL}"),
         Note("Ana made it. The year is open.", kept=True),

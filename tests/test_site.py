@@ -3,31 +3,32 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from rag_notes.report import outcome, write_report
+from rag_notes.events import Counts, Event
+from rag_notes.report import site
 from rag_notes.report.page import places
-from rag_notes.report.site import trace_links
-from rag_notes.running.records import COUNTS, RecordError, Run, Sample
+from rag_notes.report.site import trace_links, write_report
+from rag_notes.running.correctness import correctness
+from rag_notes.running.records import RecordError, Run, Sample, SampleError
+from tests.made import ask, make_info, make_sample, search
 from tests.pages import (
     EVIL,
     Opened,
     Page,
-    ask,
     browse,
     check_links,
     check_nothing_runs,
     evil_run,
     needs_chromium,
     read,
-    search,
     short,
 )
-from tests.test_report import make_sample
 
 METHODS = ["no_retrieval", "vanilla", "deepnote"]
 
@@ -43,18 +44,17 @@ def toy_run(**info: Any) -> Run:
     samples: list[Sample] = []
     for i, method in enumerate(METHODS):
         for question_id, (question, gold, accs) in answers.items():
-            trace = [ask("answer_short", gold if accs[i] else "Paris", f"PROMPTWORD {question}")]
+            trace: list[Event] = [ask("answer_short", gold if accs[i] else "Paris", f"PROMPTWORD {question}")]
             if method != "no_retrieval":
                 trace.insert(0, search(question, f"About {gold}", f"The Seine valley: {gold}."))
-            counts = dict.fromkeys(COUNTS, 0) | {"searches": len(trace) - 1, "calls": 1, "prompt_tokens": 100 * i}
+            counts = Counts(searches=len(trace) - 1, calls=1, prompt_tokens=100 * i)
             fields: dict[str, Any] = {"question": question, "gold": [gold], "type": question_id[:-2], "trace": trace}
             answer = gold if accs[i] else "Paris"
             samples.append(short(method, question_id, accs[i], answer=answer, counts=counts, **fields))
-    samples[1] |= {"error": "LLMError: no answer", "metrics": {}, "answer": ""}  # no_retrieval on city-1
-    samples[10]["counts"] |= {"truncated": 1, "prompt_tokens": 5000}  # deepnote on city-2
-    settings = {"methods": {method: {} for method in METHODS}, "llm": {"model": "tiny"}}
-    base = {"dataset": {"name": "toy", "questions": 4}, "settings": settings, "prompts": {}, "status": "finished"}
-    return Run(base | info, samples)
+    failed = SampleError("LLMError", "no answer")
+    samples[1] = replace(samples[1], error=failed, metrics={}, answer="")  # no_retrieval on city-1
+    samples[10] = replace(samples[10], counts=replace(samples[10].counts, truncated=1, prompt_tokens=5000))  # deepnote
+    return Run(make_info("toy", METHODS, **({"llm": {"model": "tiny"}} | info)), samples)
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +69,9 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answers(page: Page) -> list[tuple[str, str]]:
-    """Method and outcome of every answer that is listed and not hidden, in the order of the page."""
+    """Method and correctness of every answer that is listed and not hidden, in the order of the page."""
     return [
-        (row.attributes["data-method"], row.attributes["data-outcome"])
+        (row.attributes["data-method"], row.attributes["data-correctness"])
         for row in page.all("li")
         if "data-method" in row.attributes and "hidden" not in row.attributes
     ]
@@ -113,13 +113,13 @@ def test_the_index_has_the_results_and_every_answer(report: Path) -> None:
     assert not page.all("p", class_="warning")[1:]  # the one for readers without scripts
 
 
-def test_outcomes_of_the_table_are_those_of_the_answers_and_link_to_them(report: Path) -> None:
+def test_counts_of_the_table_are_those_of_the_answers_and_link_to_them(report: Path) -> None:
     page = read(report / "index.html")
     links = {link.attributes["href"]: "".join(link.text) for link in page.all("a") if "aria-label" in link.attributes}
     place = json.loads((report / "report.json").read_text())["runs"][0]["place"]
     counted = {
-        f"#run={place}&method={method}&outcome={name}": str(count)
-        for (method, name), count in Counter((s["method"], outcome(s)) for s in toy_run().samples).items()
+        f"#run={place}&method={method}&correctness={quote(name)}": str(count)
+        for (method, name), count in Counter((s.method, correctness(s)) for s in toy_run().samples).items()
     }
     assert links == counted
 
@@ -135,7 +135,7 @@ def test_a_page_of_a_question_has_the_traces_of_all_methods(report: Path) -> Non
     ]
     (section,) = page.all("section", id=anchor)
     assert "The Seine valley: Rouen." in "".join(section.text) and "PROMPTWORD" in "".join(section.text)
-    assert "LLMError: no answer" in page.text("section", class_="trace")[0]
+    assert "no answer" in page.text("section", class_="trace")[0]
     assert [link.attributes["href"] for rel in ("prev", "next") for link in page.all("a", rel=rel)] == [
         "0001-river-1.html",
         "0003-city-2.html",
@@ -150,7 +150,7 @@ def test_all_text_is_text(evil: Path) -> None:
         (policy,) = [meta.attributes["content"] for meta in page.all("meta") if "http-equiv" in meta.attributes]
         assert policy.startswith("default-src 'none'") and "unsafe" not in policy
     index = "".join(pages[evil / "index.html"].all("html")[0].text)
-    for text in ("model ", "run ", "Who? ", "answer ", "LLMError: ", "type ", "limit=", "../"):
+    for text in ("model ", "run ", "Who? ", "answer ", "refused: ", "type ", "limit=", "../"):
         assert f"{text}{EVIL}" in index
     assert "toy <b>&\"'" in index and "deep <script>\"'{{" in index
     question = next(page for path, page in pages.items() if path.name.startswith("0001"))
@@ -192,7 +192,7 @@ def test_a_report_is_replaced_and_what_lies_beside_it_stays(tmp_path: Path) -> N
     run = toy_run()
     write_report({"a": run, "b": run}, out)
     (out / "comparison.html").write_text("mine", encoding="utf-8")
-    fewer = Run(run.info, [sample for sample in run.samples if sample["question_id"] != "year-1"])
+    fewer = Run(run.info, [sample for sample in run.samples if sample.question.id != "year-1"])
     write_report({"a": fewer}, out)
     assert sorted(path.name for path in out.iterdir()) == sorted(
         ["comparison.html", "index.html", "report.json", "runs", "script.js", "style.css"]
@@ -208,14 +208,20 @@ def check_links_beside(out: Path) -> bool:
     return check_links(out) > 0
 
 
-def test_a_report_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_leaves_the_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     run = toy_run()
     write_report({"a": run}, out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    broken = Run(run.info, [*run.samples[:-1], run.samples[-1] | {"trace": [{"event": "jump"}]}])
-    with pytest.raises(ValueError, match="unknown event 'jump'"):
-        write_report({"a": broken}, out)
+
+    def full(_: Path, text: str) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(site, "write_atomically", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_report({"b": run}, out)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -238,14 +244,13 @@ def test_bad_runs_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_without_marks_or_end_says_so(tmp_path: Path) -> None:
+def test_a_run_without_scores_or_end_says_so(tmp_path: Path) -> None:
     run = toy_run(status="stopped: spending limit <5>")
-    unmarked = Run(run.info, [make_sample("vanilla", "q", {"empty": 0.0}, question="\ud800 lone")])
-    page = read(write_report({"a": unmarked}, tmp_path / "out"))
+    unscored = Run(run.info, [make_sample("vanilla", "q", {"empty": 0.0})])
+    page = read(write_report({"a": unscored}, tmp_path / "out"))
     assert "not finished: stopped: spending limit <5>" in page.text("p", class_="warning")[0]
     assert any("No figure" in text for text in page.text("p"))
-    assert answers(page) == [("vanilla", "unmarked")]
-    assert "\\ud800 lone" in page.text("article")[0]
+    assert answers(page) == [("vanilla", "unscored")]
 
 
 def test_links_are_of_a_report_of_the_run_as_it_is(tmp_path: Path) -> None:
@@ -257,7 +262,7 @@ def test_links_are_of_a_report_of_the_run_as_it_is(tmp_path: Path) -> None:
     assert trace_links(out, "b", run)["vanilla", "city-2"] == "runs/2-b/0003-city-2.html#2-vanilla"
     with pytest.raises(RecordError, match="a report of a, b, not of c"):
         trace_links(out, "c", run)
-    other = Run(run.info, [run.samples[0] | {"answer": "another"}, *run.samples[1:]])
+    other = Run(run.info, [replace(run.samples[0], answer="another"), *run.samples[1:]])
     with pytest.raises(RecordError, match="its report of a is of another state of that run"):
         trace_links(out, "a", other)
     (out / "report.json").write_text('{"runs": 3}', encoding="utf-8")
@@ -290,16 +295,16 @@ def test_the_browser_shows_all_answers_and_their_counts(opened: Any) -> None:
         for label in found.page.all("label", class_="choice")
         if label.text
     }
-    assert {"✓ right 6", "✗ wrong 5", "? unreadable 0", "⚠ error 1", "vanilla 4", "a response was cut 1"} <= counts
+    assert {"✓ right 6", "✗ wrong 5", "? parse failure 0", "⚠ error 1", "vanilla 4", "a response was cut 1"} <= counts
 
 
 @needs_chromium
 @pytest.mark.parametrize(
     ("fragment", "expected", "shown"),
     [
-        ("#outcome=wrong&method=deepnote", [("deepnote", "wrong")], ["city-2"]),
+        ("#correctness=wrong&method=deepnote", [("deepnote", "wrong")], ["city-2"]),
         (
-            "#outcome=error&outcome=right&method=no_retrieval",
+            "#correctness=error&correctness=right&method=no_retrieval",
             [("no_retrieval", "error"), ("no_retrieval", "right")],
             ["city-1", "year-1"],
         ),
@@ -321,11 +326,11 @@ def test_the_browser_filters(opened: Any, fragment: str, expected: list[tuple[st
 
 @needs_chromium
 def test_a_choice_counts_what_it_would_show(opened: Any) -> None:
-    found = opened("#outcome=wrong&method=vanilla")
+    found = opened("#correctness=wrong&method=vanilla")
     labels = ["".join(label.text).split() for label in found.page.all("label", class_="choice")]
     by_name = {words[-2]: words[-1] for words in labels if words[-1].isdigit()}
-    # Other methods as they would add to the wrong answers of vanilla, other outcomes of vanilla alone.
-    assert (by_name["no_retrieval"], by_name["vanilla"], by_name["deepnote"]) == ("2", "2", "1")
+    # Other methods as they would add to the wrong answers of vanilla, other answers of vanilla alone.
+    assert (by_name["retrieval"], by_name["vanilla"], by_name["deepnote"]) == ("2", "2", "1")
     assert (by_name["right"], by_name["wrong"], by_name["error"]) == ("2", "2", "0")
 
 
@@ -343,18 +348,18 @@ def test_the_browser_sorts(opened: Any, sort: str, expected: list[str]) -> None:
 
 @needs_chromium
 def test_a_link_to_what_is_not_there_says_so(opened: Any) -> None:
-    found = opened("#method=react&method=vanilla&outcome=wrong&sort=nonsense")
+    found = opened("#method=react&method=vanilla&correctness=wrong&sort=nonsense")
     assert status(found) == "2 of 12 answers, 2 of 4 questions. Not in this report: method react"
     assert questions(found.page) == ["city-1", "city-2"]
 
 
 @needs_chromium
 def test_evil_text_does_nothing_in_the_browser(evil: Path, tmp_path: Path) -> None:
-    index = browse(evil / "index.html", f"#q={quote(EVIL)}&in=steps&method=%3Cimg+src%3Dx%3E&outcome=", tmp_path)
+    index = browse(evil / "index.html", f"#q={quote(EVIL)}&in=steps&method=%3Cimg+src%3Dx%3E&correctness=", tmp_path)
     assert index.console == []
     check_nothing_runs(index.page, scripts=1 + 2)  # its own, and the texts of both runs
     assert index.page.text("title")[0] == f"toy <b>&\"' · model {EVIL}"
-    assert status(index).endswith("Not in this report: outcome , method <img src=x>")
+    assert status(index).endswith("Not in this report: correctness , method <img src=x>")
     page = next(evil.glob("runs/1-*/0001*.html"))
     question = browse(page, "#1-plain", tmp_path)
     assert question.console == []

@@ -2,12 +2,12 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from rag_notes.studies.parts import verification_runs
 
 from rag_notes.cli import main
 from rag_notes.config import PROJECT
@@ -22,8 +22,9 @@ from rag_notes.papers.page import (
     write_verification,
 )
 from rag_notes.running.records import RecordError
+from rag_notes.studies.verification import run
 from tests.pages import EVIL, check_nothing_runs, read
-from tests.test_verification import own, save, two
+from tests.test_verification import changed, own, save, two
 
 RECORDING = PROJECT / "data" / "recordings" / "mini.jsonl.xz"
 
@@ -41,7 +42,8 @@ def test_the_page_has_every_claim_and_where_each_number_is_from(folders: list[Pa
     page = read(html)
     check_nothing_runs(page)
     captions = page.text("caption")
-    assert captions[:3] == ["The papers' claims, on their data sets", "The papers' orders, tested on mini", "The runs"]
+    assert captions[:2] == ["The papers' claims, on their data sets", "The papers' comparisons, tested on mini"]
+    assert captions[2] == "The runs"
     rows = ["".join(row) for row in page.text("tr")]
     (found,) = [
         row for row in rows if "hotpotqa-tiny @ c0ffeec0ffee" in row and "GPT-4o-mini" in row and "vanilla" in row
@@ -58,6 +60,20 @@ def test_the_page_has_every_claim_and_where_each_number_is_from(folders: list[Pa
     assert all(" ".join(cell.split()) in in_markdown for cell in set(page.text("td")))
 
 
+def test_runs_left_aside_are_listed_apart(folders: list[Path], tmp_path: Path) -> None:
+    failed = two([None] * 3, [None] * 3, model="misspelt")["a-run"]
+    mini = changed(failed, dataset=replace(failed.info.dataset, name="mini"))
+    folders = [*folders, save(mini, tmp_path / "runs" / "mini-misspelt")]
+    verification = verify(folders)
+    assert set(verification.orders["our_model"]) == {"a", "b"}
+    why = "mini-misspelt: 0 questions answered, 1 wanted; 6 answers failed"
+    assert f"Left aside: {why}." in summary(verification) and "with misspelt" not in summary(verification)
+    page = read(write_verification(verification, tmp_path / "out")[0])
+    (table,) = [text for text in page.text("table") if text.lstrip().startswith("Runs left aside")]
+    assert "misspelt" in table and "6 answers failed" in table
+    assert len(verify(folders, min_questions=10).runs) == 0
+
+
 def test_the_same_runs_give_the_same_bytes(folders: list[Path], tmp_path: Path) -> None:
     first = [path.read_bytes() for path in write_verification(verify(folders), tmp_path / "one")]
     again = [path.read_bytes() for path in write_verification(verify(reversed(folders)), tmp_path / "two")]
@@ -65,11 +81,12 @@ def test_the_same_runs_give_the_same_bytes(folders: list[Path], tmp_path: Path) 
 
 
 def test_nothing_that_a_run_says_is_markup(tmp_path: Path) -> None:
-    run = two([1, 0], [0, 0], model=f"model | {EVIL}")["a-run"]
-    run.info["settings"]["retriever"] = {"name": f"__*{EVIL}*__"}
-    run.info["status"] = f"[status](javascript:alert(1)) {EVIL}"
-    mini = own()["mini-a"]
-    mini.info["settings"]["llm"]["model"] = f"# | {EVIL}"
+    run = changed(
+        two([1, 0], [0, 0], model=f"model | {EVIL}")["a-run"],
+        retriever={"name": f"__*{EVIL}*__"},
+        status=f"[status](javascript:alert(1)) {EVIL}",
+    )
+    mini = changed(own()["mini-a"], llm={"model": f"# | {EVIL}"})
     folders = [save(run, tmp_path / "a run"), save(mini, tmp_path / "<b>_mini_|`x`")]
     html, text, *_ = write_verification(verify(folders), tmp_path / "out")
     page = read(html)
@@ -79,7 +96,7 @@ def test_nothing_that_a_run_says_is_markup(tmp_path: Path) -> None:
     lines = text.read_text("utf-8").splitlines()
     assert not [line for line in lines if "<script" in line or "<img" in line or re.search(r"(?<!\\)\]\(", line)]
     for i, line in enumerate(lines):  # the cells of a row are as many as the heads
-        if set(line) == {"|", "-"}:
+        if set(line) == {"|", "-", " "}:
             table = [lines[i - 1], *(row for row in lines[i + 1 : i + 4] if row.startswith("|"))]
             assert {len(re.findall(r"(?<!\\)\|", row)) for row in table} == {line.count("|")}
 
@@ -87,13 +104,8 @@ def test_nothing_that_a_run_says_is_markup(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("run.json", "{", "not JSON"),
-        ("run.json", '{"dataset": {}, "settings": {}, "prompts": {}}', "does not describe its data set"),
-        (
-            "run.json",
-            '{"dataset": {"name": "x"}, "settings": {"methods": {"m": {"function": 1}}}, "prompts": {}}',
-            "does",
-        ),
+        ("run.json", "{", "Invalid JSON"),
+        ("run.json", '{"dataset": {}}', "field dataset.name: Field required"),
         ("samples.jsonl", "half\n", "line 1: not a sample"),
     ],
 )
@@ -134,8 +146,8 @@ def test_a_readme_without_its_markers_is_left_as_it_is(text: str, tmp_path: Path
 
 @pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(PROJECT)} is not there")
 def test_the_readme_shows_the_summary_of_the_recorded_runs(tmp_path: Path) -> None:
-    runs = asyncio.run(verification_runs([f"runs={tmp_path}"], progress=False))
-    assert {run.info["status"] for run in runs} == {"finished"}
+    verified = asyncio.run(run([f"runs={tmp_path}"], progress=False))
+    assert {made.info.status for made in verified.runs} == {"finished"}
     shown = (PROJECT / "README.md").read_text("utf-8").split(MARKERS[0])[1].split(MARKERS[1])[0]
     assert shown.strip() == summary(verify(find_runs(tmp_path))).strip(), (
         "README.md has drifted: in a fresh clone, rag-notes reproduce study=verification, then "

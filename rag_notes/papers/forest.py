@@ -43,7 +43,7 @@ def forest_figure(orders: pd.DataFrame, *, metric: str = "f1") -> NotebookFigure
     panels = []
     for (dataset, model, paper), group in shown.groupby(["dataset", "our_model", "paper"], sort=False):
         rows = group.to_dict("records")
-        title = f"{method_label(paper)} paper, tested on {dataset} with {model}"
+        title = f"{method_label(str(paper))} paper, tested on {dataset} with {model}"
         parts = math.ceil(len(rows) / _ROWS)
         size = math.ceil(len(rows) / parts)  # as good as equal
         for part in range(parts):

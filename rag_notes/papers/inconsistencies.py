@@ -1,4 +1,7 @@
-"""What does not add up in the papers' printed numbers, computed from the cells and claims of `data/paper/`."""
+"""What does not add up in the papers' printed numbers, computed from the cells and claims of `data/paper/`.
+
+`python -m rag_notes.papers.inconsistencies` prints it.
+"""
 
 import math
 import statistics
@@ -10,6 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from rag_notes.papers.numbers import PAPERS, corpus_sizes, paper_cells, paper_claims
+from rag_notes.report.markdown import markdown
 
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "deepnote": {"top_k": "5", "max_step": "3", "max_failure": "2", "retriever": "bm25"},  # section 4.3, Table 1
@@ -341,3 +345,7 @@ def _place(cell: Cell) -> str:
 
 def _where(cell: Cell) -> str:
     return f"{_place(cell)}, {cell.row}: {_spaced(cell.dataset, cell.metric)}"
+
+
+if __name__ == "__main__":
+    print(markdown(inconsistencies()))

@@ -65,7 +65,8 @@ class Verification(NamedTuple):
 
 def verify(folders: Iterable[str | Path], *, resamples: int = 10_000, min_questions: int = 1) -> Verification:
     """Verify the papers' claims by these run folders. Raises RecordError where one is missing or malformed."""
-    runs = load_runs(sorted((Path(folder).resolve() for folder in folders), key=lambda path: path.name))
+    by_name = sorted((Path(folder).resolve() for folder in folders), key=lambda path: path.name)
+    runs = load_runs(by_name)
     used, why = usable(runs, min_questions)
     aside = {name: (runs[name], reason) for name, reason in why.items()}
     claims, orders = verify_claims(used, resamples=resamples), verify_orders(used, resamples=resamples)
@@ -143,7 +144,8 @@ def _tables(verification: Verification) -> list[Table]:
     tables.append(Table("The runs", pd.DataFrame(runs or [{"run": "there are none"}])))
     aside = [_described(name, run) | {"why": reason} for name, (run, reason) in verification.aside.items()]
     tables.append(Table("Runs left aside", pd.DataFrame(aside)))
-    for model, of_model in orders.groupby("our_model", sort=False):
+    for model in dict.fromkeys(orders["our_model"]):
+        of_model = orders[orders["our_model"] == model]
         with_model = f", with {model}" if model else ""
         tables.append(Table(f"The papers' comparisons on {OWN}{with_model}", shown_orders(of_model)))
         tables.append(_reasons(f"Comparisons not run on {OWN}{with_model}", of_model, "comparisons"))
@@ -207,7 +209,7 @@ def _claim(row: Mapping[Any, Any]) -> dict[str, str]:
         "our model": row["our_model"],
         "ours": _ours(row),
         **_tested(row),
-        "verdict": _verdict(row) + ("" if row["same_model"] else "; other model"),
+        "verdict": _verdict(row),
         "size of the difference": row["size"] or "–",
         "run": _origin(row),
     }
@@ -280,9 +282,11 @@ def _tested(row: Mapping[Any, Any]) -> dict[str, str]:
 
 def _verdict(row: Mapping[Any, Any]) -> str:
     said = [f"{SIGNS[row['verdict']]} {row['verdict']}"]
+    if row.get("same_model") is False:
+        said.append("other model")
     if row["other"] and row["corpus"] == "pooled" and row["dataset"] != OWN:
         said.append(OTHER_CORPUS)
-    return "; ".join([*said, *([row["reason"]] if row["reason"] else [])])
+    return "; ".join([*said, row["reason"]] if row["reason"] else said)
 
 
 def _origin(row: Mapping[Any, Any]) -> str:

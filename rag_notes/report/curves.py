@@ -32,7 +32,7 @@ def with_settings(table: pd.DataFrame, runs: Sequence[Run], settings: Sequence[s
     """
     methods = {(run.label, name): method for run in runs for name, method in run.info.methods.items()}
     described = [methods[row["dataset"], row["method"]] for row in table.to_dict("records")]
-    added = {name: [method.settings.get(name) for method in described] for name in settings}
+    added: dict[str, Any] = {name: [method.settings.get(name) for method in described] for name in settings}
     return table.assign(family=[method.family for method in described], **added)
 
 

@@ -108,10 +108,10 @@ def main_figure(
 
     `results` is what `results` of the tables gave. Methods are in the order of their means in a row's first panel, the
     best on top, equal ones by the next; `families` names what a method belongs to, and keeps those of a family
-    together, in the order of the families. The vertical line is the baseline; colour and marker say how the test against it came out. The figure
-    is as wide as a paper's column where three panels a row do, otherwise as its page. `paper` has the papers' values,
-    with the columns dataset, method, metric, `theirs`, paper and model: hollow marks, a shape for each of their models.
-    Raises ValueError where `results` has none of `metrics`.
+    together, in the order of the families. The vertical line is the baseline; colour and marker say how the test
+    against it came out. The figure is as wide as a paper's column where three panels a row do, otherwise as its page.
+    `paper` has the papers' values, with the columns dataset, method, metric, `theirs`, paper and model: hollow marks, a
+    shape for each of their models. Raises ValueError where `results` has none of `metrics`.
     """
     panels = {
         dataset: [metric for metric in metrics if metric in set(rows["metric"])]
@@ -147,7 +147,8 @@ def main_figure(
                 axes = figure.add_subplot(grid[i, j])
                 cells = shown[(shown["dataset"] == dataset) & (shown["metric"] == metric)]
                 marks = theirs[(theirs["dataset"] == dataset) & (theirs["metric"] == metric)]
-                _panel(axes, cells, methods[str(dataset)], marks, markers, max(2, letters // 6))
+                _panel(axes, cells, methods[str(dataset)], marks, markers)
+                axes.xaxis.set_major_locator(_ticks(letters))
                 axes.set_xlabel(_metric_label(metric, cells, letters))
                 if j == 0:
                     axes.set_title(str(dataset), loc="left", fontweight="bold")
@@ -197,7 +198,6 @@ def _panel(
     methods: Sequence[str],
     marks: pd.DataFrame,
     markers: Mapping[tuple[str, str], str],
-    ticks: int,
 ) -> None:
     places = {method: float(place) for place, method in enumerate(methods)}
     axes.set_yticks(range(len(methods)), [method_label(method) for method in methods])
@@ -220,7 +220,11 @@ def _panel(
         if row["method"] == row["baseline"]:
             axes.axvline(100 * row["mean"], color="#9a9a9a", linewidth=0.9, zorder=0.9, marker="none")
     axes.margins(x=0.08)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=min(5, ticks), steps=[1, 2, 2.5, 5, 10], min_n_ticks=2))
+
+
+def _ticks(letters: int) -> MaxNLocator:
+    """As many numbers below a panel as its width takes."""
+    return MaxNLocator(nbins=min(5, max(2, letters // 6)), steps=[1, 2, 2.5, 5, 10], min_n_ticks=2)
 
 
 def _test_of(row: Mapping[Any, Any]) -> str:

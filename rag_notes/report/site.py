@@ -10,32 +10,34 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 
-from rag_notes.llm.store import canonical_json
+from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
+from rag_notes.files import write_atomically
+from rag_notes.report.cells import method_label
 from rag_notes.report.figures import main_figure, save_figure
 from rag_notes.report.page import TEMPLATES, places, render, sound, style, title_of
 from rag_notes.report.tables import METRIC_LABELS, diagnostics, results, results_table
-from rag_notes.running.correctness import meanings, outcome
-from rag_notes.running.records import Key, RecordError, Run, Sample, sample_key, write_atomically
+from rag_notes.running.correctness import correctness, meanings
+from rag_notes.running.records import Key, RecordError, Run, Sample, sample_line
 
 _OURS = ("runs", "style.css", "script.js", "index.html", "report.json")  # in this order: the last one says it is whole
-_NOT_SEARCHED = ("event", "key", "prompt", "finish_reason")  # prompts repeat the passages and notes
 
 
 def write_report(runs: Mapping[str, Run], out: str | Path, *, baseline: str | None = None) -> Path:
     """Write a report of runs by name into the folder `out` and return its index.html; the same runs, the same bytes.
 
-    It has for each run the results with intervals, the outcomes, a figure, what it took and its settings, and for every
-    question a page with the traces of all methods. Differences are taken to `baseline` (default: vanilla where a run
-    has it, otherwise none). An earlier report in `out` is replaced, other files beside it stay. Raises RecordError
-    where `out` holds anything but a report or a run has no samples, ValueError where a run lacks the baseline.
+    It has for each run the results with intervals, how many answers are right, a figure, what it took and its settings,
+    and for every question a page with the traces of all methods. Differences are taken to `baseline` (default: vanilla
+    where a run has it, otherwise none). An earlier report in `out` is replaced, other files beside it stay. Raises
+    RecordError where `out` holds anything but a report or a run has no samples, ValueError where a run lacks the
+    baseline.
     """
     out = Path(out)
     if not runs:
@@ -89,19 +91,16 @@ def trace_links(folder: str | Path, name: str, run: Run) -> dict[Key, str]:
         raise RecordError(f"{folder}: a report of {', '.join(known)}, not of {name}; {remedy}")
     if known[name]["sha256"] != _digest(run):
         raise RecordError(f"{folder}: its report of {name} is of another state of that run; {remedy}")
-    pages, anchors = question_pages(run), places(run.methods)
+    folder, pages, anchors = f"runs/{known[name]['place']}", question_pages(run), places(run.methods)
     return {
-        (sample["method"], sample["question_id"]): quote(
-            f"runs/{known[name]['place']}/{pages[sample['question_id']]}.html"
-        )
-        + f"#{anchors[sample['method']]}"
+        sample.key: quote(f"{folder}/{pages[sample.question.id]}.html") + f"#{anchors[sample.method]}"
         for sample in run.samples
     }
 
 
 def question_pages(run: Run) -> dict[str, str]:
     """The names of the pages of a run's questions, by question id, without their ending."""
-    return places(dict.fromkeys(sample["question_id"] for sample in run.samples), digits=4)
+    return places(dict.fromkeys(sample.question.id for sample in run.samples), digits=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +126,12 @@ class RunView:
     run: Run
     questions: list[QuestionView]
     anchors: dict[str, str]  # of the methods, on the page of a question
-    outcomes: list[dict[str, Any]]
+    correctness: list[dict[str, Any]]
     results: dict[str, Any]
     figure: dict[str, Any] | None
     took: pd.DataFrame
     provenance: dict[str, str]
     info: str
-
-    def seconds(self, sample: Sample) -> float | None:
-        """Seconds of model time of a sample; None where the run does not say."""
-        found = self.run.info.get("seconds", {}).get(sample["method"], {}).get(sample["question_id"])
-        return None if found is None else float(found)
 
 
 def _write_run(run: Run, name: str, folder: Path, title: str, baseline: str | None) -> RunView:
@@ -151,12 +145,12 @@ def _write_run(run: Run, name: str, folder: Path, title: str, baseline: str | No
         run=run,
         questions=_questions(run),
         anchors=places(run.methods),
-        outcomes=_outcome_rows(run),
+        correctness=_correctness_rows(run),
         results=_results_view(table),
         figure=_write_figure(table, folder),
-        took=diagnostics([run]).drop(columns="dataset"),
+        took=diagnostics([run]).drop(columns="dataset").assign(method=list(map(method_label, run.methods))),
         provenance=_provenance(run),
-        info=json.dumps({k: v for k, v in run.info.items() if k != "seconds"}, indent=1, ensure_ascii=False),
+        info=json.dumps(asdict(replace(run.info, seconds={})), indent=1, ensure_ascii=False),
     )
     neighbours = [None, *view.questions, None]
     for i, question in enumerate(view.questions):
@@ -172,18 +166,18 @@ def _questions(run: Run) -> list[QuestionView]:
     order = {method: i for i, method in enumerate(run.methods)}
     by_question: dict[str, list[Sample]] = {}
     for sample in run.samples:
-        by_question.setdefault(sample["question_id"], []).append(sample)
+        by_question.setdefault(sample.question.id, []).append(sample)
     pages = question_pages(run)
     return [
-        QuestionView(question_id, pages[question_id], sorted(samples, key=lambda sample: order[sample["method"]]))
+        QuestionView(question_id, pages[question_id], sorted(samples, key=lambda sample: order[sample.method]))
         for question_id, samples in by_question.items()
     ]
 
 
-def _outcome_rows(run: Run) -> list[dict[str, Any]]:
+def _correctness_rows(run: Run) -> list[dict[str, Any]]:
     rows = []
     for method in run.methods:
-        found = [outcome(sample) for sample in run.samples if sample["method"] == method]
+        found = [correctness(sample) for sample in run.of(method)]
         rows.append({"method": method, "n": len(found), "counts": Counter(found)})
     return rows
 
@@ -197,7 +191,7 @@ def _results_view(table: pd.DataFrame) -> dict[str, Any]:
         numbers = table.loc[table["metric"] == metric, "n"]
         least, most = numbers.min(), numbers.max()
         columns.append((METRIC_LABELS.get(metric, metric), f"{most}" if least == most else f"{least} to {most}"))
-    rows = {method: [cell.partition(" ")[::2] for cell in cells] for method, *cells in wide.itertuples()}
+    rows = [(method, [cell.partition(" ")[::2] for cell in cells]) for method, *cells in wide.itertuples()]
     return {"columns": columns, "rows": rows, "caption": shown.caption}  # type: ignore[attr-defined] # as above
 
 
@@ -212,23 +206,22 @@ def _write_figure(table: pd.DataFrame, folder: Path) -> dict[str, Any] | None:
 
 def _provenance(run: Run) -> dict[str, str]:
     """What determined the run, a line each; the whole of run.json is shown below it."""
-    info, settings = run.info, run.info["settings"]
-    git, samples = info.get("git", {}), info.get("samples", {})
-    dirty = ", with changes not committed" if git.get("dirty") else ""
+    info = run.info
+    dirty = ", with changes not committed" if info.git.get("dirty") else ""
     found = {
-        "status": str(info.get("status", "unknown")),
-        "data set": f"{info['dataset'].get('questions', '?')} questions of {run.dataset}, "
-        f"sha256 {str(info['dataset'].get('sha256', 'unknown'))[:12]}",
-        "answers": f"{samples.get('done', len(run.samples))} of {samples.get('of', '?')}, "
-        f"{sum(sample['error'] is not None for sample in run.samples)} failed",
-        "model": _pairs(settings.get("llm", {})),
-        "endpoint": str(info.get("endpoint", "unknown")),
-        "retriever": _pairs(settings.get("retriever", {})),
-        "code": f"{git['commit'][:12]}{dirty}" if git else "unknown",
-        "versions": _pairs(info.get("versions", {})),
-        "options given": " ".join(info.get("given", [])) or "none",
+        "status": info.status,
+        "data set": f"{info.dataset.questions} questions of {run.label} ({info.dataset.selection}), "
+        f"{info.dataset.corpus} corpus, sha256 {info.dataset.sha256[:12]}",
+        "answers": f"{info.samples.done} of {info.samples.of}, "
+        f"{sum(sample.error is not None for sample in run.samples)} failed",
+        "model": _pairs(info.llm),
+        "endpoint": info.endpoint,
+        "retriever": _pairs(info.retriever),
+        "code": f"{info.git['commit'][:12]}{dirty}" if info.git else "unknown",
+        "versions": _pairs(info.versions),
+        "options given": " ".join(info.overrides) or "none",
     }
-    if info.get("half_written"):
+    if info.half_written:
         found["left out"] = "a half-written last line of samples.jsonl"
     return found
 
@@ -244,7 +237,7 @@ def _text_script(view: RunView) -> str:
     """A script that hands over the texts of a run's traces, each once, and for each answer which of them it has."""
     numbers: dict[str, int] = {}
     rows = [
-        sorted({numbers.setdefault(text, len(numbers)) for text in _texts(sample["trace"])})
+        sorted({numbers.setdefault(text, len(numbers)) for text in _texts(sample.trace)})
         for question in view.questions
         for sample in question.samples
     ]
@@ -253,25 +246,30 @@ def _text_script(view: RunView) -> str:
     return f"ragNotesText(...{data});\n"
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """All text of a trace but that of prompts."""
-    if isinstance(value, str):
-        if value.strip():
-            yield sound(value)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            if name not in _NOT_SEARCHED:
-                yield from _texts(item)
+def _texts(trace: Iterable[Event]) -> Iterator[str]:
+    """All text of a trace but that of prompts, which repeat the passages and notes."""
+    for event in trace:
+        match event:
+            case Ask(stage=stage, response=response):
+                texts = [stage, response or ""]
+            case Search(query=query, hits=hits):
+                texts = [query, *(text for hit in hits for text in (hit.id, hit.title, hit.text))]
+            case Note(text=text):
+                texts = [text]
+            case ParseFailure(stage=stage):
+                texts = [stage]
+            case Stop(reason=reason):
+                texts = [reason]
+            case Decision(what=what, outcome=outcome):
+                texts = [what, outcome]
+        yield from (sound(text) for text in texts if text.strip())
 
 
 def _digest(run: Run) -> str:
     """A hash of the samples, in whatever order."""
     digest = hashlib.sha256()
-    for sample in sorted(run.samples, key=sample_key):
-        digest.update(canonical_json(sample).encode("utf-8", "backslashreplace"))
+    for sample in sorted(run.samples, key=lambda sample: sample.key):
+        digest.update(sample_line(sample).encode())
     return digest.hexdigest()
 
 

@@ -10,7 +10,7 @@ from rag_notes.config import PROJECT, Config, load_study
 from rag_notes.papers import page
 from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.numbers import paper_claims
-from rag_notes.papers.verdicts import RULES
+from rag_notes.papers.verdicts import NOT_RUN, RULES
 from rag_notes.papers.verification import OWN, verify_orders
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.running.records import Run
@@ -54,7 +54,7 @@ class Verification(Study):
 
     @once
     def table(self) -> pd.DataFrame:
-        """The orders tested on `mini` and on each data set of the papers that was run."""
+        """The comparisons tested on `mini` and on each data set of the papers that was run."""
         runs, known = self.verified.runs, {OWN, *paper_claims()["dataset"]}
         datasets = sorted({run.dataset for run in runs.values()} & known)
         orders = [
@@ -73,7 +73,7 @@ class Verification(Study):
         return Markdown("\n".join([*rules, "", *page.LIMITS]))  # type: ignore[no-untyped-call]
 
     def display_orders(self) -> HTML:
-        """The papers' orders on `mini`, one a row."""
+        """The papers' comparisons on `mini`, one a row."""
         return _without_index(page.shown_orders(self.verified.orders))
 
     def display_claims(self) -> HTML:
@@ -82,10 +82,11 @@ class Verification(Study):
 
     def not_run(self) -> pd.DataFrame:
         """How many claims of each paper were not run, by reason."""
-        return self.verified.claims.groupby(["reason", "paper"]).size().unstack(fill_value=0)
+        claims = self.verified.claims
+        return claims[claims["verdict"] == NOT_RUN].groupby(["reason", "paper"]).size().unstack(fill_value=0)
 
     def figure(self) -> NotebookFigure:
-        """Our differences beside the papers'; saved with the orders."""
+        """Our differences beside the papers'; saved with the comparisons."""
         return self.save(forest_figure(self.table()), self.table())
 
 

@@ -1,4 +1,4 @@
-// Hides, counts and sorts the answers of index.html. The state is the fragment of the address (#q=rome&outcome=wrong),
+// Hides, counts and sorts the answers of index.html. The state is the fragment of the address (#q=rome&correctness=wrong),
 // so that a view can be bookmarked and shared. Text goes into the page as text only, never as markup.
 "use strict";
 
@@ -6,7 +6,7 @@
   const form = document.getElementById("filters");
   const list = document.getElementById("list");
   const shown = document.getElementById("shown");
-  const facets = ["run", "outcome", "method", "flag"];
+  const facets = ["run", "correctness", "method", "flag"];
 
   // Case, accents and width of letters do not matter to a search.
   const plain = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
@@ -16,12 +16,12 @@
     const rows = [...element.querySelectorAll("li")].map((row) => ({
       element: row,
       run: [element.dataset.run],
-      outcome: [row.dataset.outcome],
+      correctness: [row.dataset.correctness],
       method: [row.dataset.method],
       flag: row.dataset.flag.split(" "),
       text: head + "\n" + plain(row.querySelector(".method").textContent + "\n" + row.querySelector(".answer").textContent),
     }));
-    const right = rows.filter((row) => row.outcome[0] === "right").length / rows.length;
+    const right = rows.filter((row) => row.correctness[0] === "right").length / rows.length;
     return { element, order, rows, right };
   });
   const rows = questions.flatMap((question) => question.rows);
