@@ -5,13 +5,21 @@ The answer is determined by a hash of the request's body. A prompt may hold a sc
 the script are answered. The faults are
 
 - `400`: that status, for log-probabilities that the model does not give,
-- `401`, `404`, `429`, `500`: that status; the body repeats the Authorization header, as a careless proxy would,
-- `hang`: no answer, ever,
+- `401`, `404`, `429`, `500`, `503`: that status; the body repeats the Authorization header, as a careless proxy would;
+  `busy` is a 429 without a Retry-After, `later` one that asks for an hour, `quota` one of an empty account,
+- `escape`: 500 with a message of terminal escapes, half a surrogate pair and 5,000 more characters,
+- `hang`: no answer, ever, `reset`: the connection torn down,
 - `garbage`: a page of HTML instead of JSON, `halfjson`: JSON that ends in the middle,
 - `stranger`: JSON that is no completion, `nochoice`: a completion without choices, `nousage`: one without token counts,
   `badusage`: one with empty token counts, `badtext`: one whose text is not a string, `uncut`: no finish_reason,
 - `half`: half the body, then a closed connection,
-- `blank`: an empty text, `length`: an answer cut at the token limit, `sure`: the words with log-probabilities, of 0.
+- `blank`: an empty text, `null`: a text of null, `length`: an answer cut at the token limit,
+- `refusal`: a text of null and a message of refusal, `alias`: the model answers under another name,
+- `sure`: the words with log-probabilities, of 0, `nan` and `few`: with one that is no number, with too few of them,
+- `think`: an answer behind a block of thought, `thinking`: cut inside it, `reasoned`: with the reasoning beside it.
+
+Without a script, `rate` of all requests meet one of FAULTS, drawn by `seed`, the body and how often it came. `strict`
+servers refuse what reasoning models refuse; `logprobs` are given where asked for, by a hash of the word.
 
 Standard library only; nothing of rag_notes is used, so that what is asserted here is asserted independently.
 """
@@ -19,6 +27,8 @@ Standard library only; nothing of rag_notes is used, so that what is asserted he
 import asyncio
 import hashlib
 import json
+import math
+import random
 import re
 import socket
 import subprocess
@@ -30,6 +40,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 SCRIPT = re.compile(r"<(\w+(?: \w+)*)>")
+FAULTS = ("429", "busy", "500", "503", "reset", "half", "garbage", "nochoice", "blank", "null", "hang", "alias")
 REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -37,6 +48,7 @@ REASONS = {
     404: "Not Found",
     429: "Too Many Requests",
     500: "Internal Server Error",
+    503: "Service Unavailable",
 }
 
 
@@ -57,12 +69,12 @@ class Loopback:
     """The server as its tests see it: `with Loopback(log) as server`, then `server.base_url` and `server.seen()`.
 
     `delay` is in seconds. `judge` is what a judge's prompt gets: "hash", "True" or "False". With `together`, no request
-    is answered before so many are open at the same time.
+    is answered before so many are open at the same time. `rate`, `seed`, `strict` and `logprobs` are explained above.
     """
 
-    def __init__(self, log: Path, *, delay: float = 0.0, judge: str = "hash", together: int = 1) -> None:
+    def __init__(self, log: Path, **options: Any) -> None:
         self._log = log
-        self._options = {"log": str(log), "delay": delay, "judge": judge, "together": together}
+        self._options = {"log": str(log), **options}
         self._process: subprocess.Popen[str] | None = None
         self._port = 0
 
@@ -109,8 +121,20 @@ class Loopback:
 
 
 class _Server:
-    def __init__(self, log: str, delay: float, judge: str, together: int) -> None:
+    def __init__(
+        self,
+        log: str,
+        *,
+        delay: float = 0.0,
+        judge: str = "hash",
+        together: int = 1,
+        rate: float = 0.0,
+        seed: int = 0,
+        strict: bool = False,
+        logprobs: bool = False,
+    ) -> None:
         self.delay, self.judge, self.together = delay, judge, together
+        self.rate, self.seed, self.strict, self.logprobs = rate, seed, strict, logprobs
         self.log = Path(log).open("ab", buffering=0)  # noqa: SIM115  (open as long as the process)
         self.simultaneous = 0
         self.total = 0
@@ -142,6 +166,11 @@ class _Server:
         script = SCRIPT.search(prompt)
         faults = script[1].split() if script else []
         met = faults[self.times[name]] if self.times[name] < len(faults) else "ok"
+        draw = random.Random(f"{self.seed} {name} {self.times[name]}")
+        if not faults and draw.random() < self.rate:
+            met = draw.choice(FAULTS)
+        if self.strict and (refused := _refused(request)):
+            met = f"refused:{refused}"
         self.times[name] += 1
         self.simultaneous += 1
         self.total += 1
@@ -150,8 +179,12 @@ class _Server:
         connection.open = True
         if met == "hang" or self.total > self.pause_after:
             return
+        if met == "reset":
+            connection.transport.abort()
+            return
         key = next((line for line in head.splitlines() if line.lower().startswith("authorization")), "")
-        self.held.append((connection, _answer(name, prompt, request["model"], self.judge, met, key)))
+        given = self.logprobs and request["logprobs"]
+        self.held.append((connection, _answer(name, prompt, request["model"], self.judge, met, key, given)))
         if len(self.held) >= self.together:
             for held, data in self.held:
                 asyncio.get_running_loop().call_later(self.delay, held.reply, data, met == "half")
@@ -214,12 +247,28 @@ def _http(status: int, body: bytes, kind: str = "application/json", more: str = 
     return head.encode() + body
 
 
-def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str) -> bytes:
+def _refused(request: dict[str, Any]) -> str:
+    """The first parameter that a reasoning model of OpenAI refuses."""
+    refused = {"max_tokens", "top_p"} | ({"temperature"} if request.get("temperature", 1) != 1 else set())
+    return min(refused & request.keys(), default="")
+
+
+def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str, given: bool) -> bytes:
+    if met.startswith("refused:"):
+        error = {"message": f"Unsupported parameter: '{met[8:]}' is not supported with this model.", "param": met[8:]}
+        return _http(400, json.dumps({"error": error | {"code": "unsupported_parameter"}}).encode())
+    if met in {"busy", "later", "quota"}:
+        code = "insufficient_quota" if met == "quota" else "rate_limit_exceeded"
+        more = "Retry-After: 3600\r\n" if met == "later" else ""
+        return _http(429, json.dumps({"error": {"message": "not now", "code": code}}).encode(), more=more)
+    if met == "escape":
+        message = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \ud800 \r\b" + "x" * 5000
+        return _http(500, json.dumps({"error": {"message": message}}).encode())
     if met == "400":
         return _http(400, b'{"error": {"message": "logprobs are not supported by this model"}}')
     if met.isdigit():
         # In milliseconds the client obeys it at once; a Retry-After of 0 alone makes it back off for half a second.
-        more = "Retry-After: 0\r\nRetry-After-Ms: 1\r\n" if met in {"429", "500"} else ""
+        more = "Retry-After: 0\r\nRetry-After-Ms: 1\r\n" if met in {"429", "500", "503"} else ""
         return _http(int(met), json.dumps({"error": {"message": f"no: {key}", "code": met}}).encode(), more=more)
     if met == "garbage":
         return _http(200, b"<html>It works!</html>", kind="text/html")
@@ -251,14 +300,36 @@ def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str) 
             choice["message"]["content"] = 42
         case "uncut":
             choice["finish_reason"] = None
-        case "sure":
-            words = re.findall(r"\S+\s*", choice["message"]["content"])
-            choice["logprobs"] = {"content": [{"token": word, "logprob": 0.0} for word in words]}
+        case "null":
+            choice["message"]["content"] = None
+        case "refusal":
+            choice["message"] |= {"content": None, "refusal": "I cannot help with that."}
+        case "alias":
+            completion["model"] = "/models/other.gguf"
+        case "think" | "thinking":
+            choice["message"]["content"] = f"<think>\nLet me see.\n</think>\n\n{choice['message']['content']}"
+            if met == "thinking":
+                choice |= {"message": {"content": "<think>\nLet me"}, "finish_reason": "length"}
+        case "reasoned":
+            choice["message"]["reasoning_content"] = "Let me see."
+            completion["usage"]["completion_tokens_details"] = {"reasoning_tokens": 5}
+    if met in {"sure", "nan", "few", "think"} or (given and met in {"ok", "alias"}):
+        words = re.findall(r"\S+\s*", choice["message"]["content"])
+        values = [_logprob(name, word) if given else 0.0 for word in words]
+        values[0] = math.nan if met == "nan" else values[0]
+        items = [{"token": word, "logprob": value} for word, value in zip(words, values, strict=True)]
+        choice["logprobs"] = {"content": items[: 2 if met == "few" else None]}
     data = json.dumps(completion).encode()
     if met == "halfjson":
         return _http(200, data[: len(data) // 2])
     answer = _http(200, data)
     return answer[: -len(data) // 2] if met == "half" else answer
+
+
+def _logprob(name: str, word: str) -> float:
+    """Of a word in the answer `name`: one word in four is unsure."""
+    number = int(hashlib.sha256(f"{name} {word}".encode()).hexdigest(), 16)
+    return -1.5 if number % 4 == 0 else -0.01
 
 
 def _text(name: str, prompt: str, judge: str) -> str:

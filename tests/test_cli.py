@@ -352,7 +352,7 @@ def test_a_store_is_exported_imported_and_verified(tmp_path: Path, capsys: pytes
     assert main(["store", "import", second, file]) == 0
     assert capsys.readouterr().out == "1 responses added, 1 were there already\n"
     assert main(["store", "verify", second]) == 0
-    assert capsys.readouterr().out == "3 responses, 0 with a wrong key\n"
+    assert capsys.readouterr().out == "3 responses, 0 changed after they were stored\n"
 
 
 def test_a_store_that_cannot_be_used_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,7 +125,7 @@ def test_a_lasting_fault_is_tried_one_time_more_than_max_retries(server: Loopbac
     ],
 )
 def test_what_is_no_completion_is_an_error_and_never_stored(server: Loopback, fault: str, message: str) -> None:
-    llm, prompt = client(server), f"no completion <{fault}>"
+    llm, prompt = client(server, max_retries=0), f"no completion <{fault}>"
     with pytest.raises(LLMError, match=message) as error:
         asked(llm, lambda llm: llm.ask(prompt))
     assert not isinstance(error.value, FatalLLMError)
@@ -159,11 +159,13 @@ def test_an_answer_that_breaks_off_is_an_error_and_never_stored(server: Loopback
     assert met(server, llm, prompt) == ["half", "ok"]
 
 
-def test_an_empty_or_cut_answer_is_an_answer_and_marked(server: Loopback) -> None:
-    llm = client(server)
-    blank = asked(llm, lambda llm: llm.ask("say nothing <blank>"))
+def test_an_answer_that_stays_empty_or_is_cut_is_an_answer_and_marked(server: Loopback) -> None:
+    llm = client(server, max_retries=2)
+    blank = asked(llm, lambda llm: llm.ask("say nothing <blank null blank blank>"))
+    assert met(server, llm, "say nothing <blank null blank blank>") == ["blank", "null", "blank"]
+    assert (blank.text, blank.finish_reason, blank.retries) == ("", "stop", 2)
+    assert (llm.usage.sent, llm.usage.completion_tokens, llm.usage.retries) == (3, 21, 2)  # each was paid
     cut = asked(llm, lambda llm: llm.ask("say too much <length>"))
-    assert (blank.text, blank.finish_reason) == ("", "stop")
     assert cut.finish_reason == "length"
     assert len(llm.store) == 2
 

@@ -18,8 +18,9 @@ from typing import Any
 import openai
 import pytest
 
-from rag_notes.llm.local import LocalServer
+from rag_notes.llm.local import LocalServer, local
 from rag_notes.llm.models import MODELS, ChecksumError, ModelFile, checksum, fetch_model
+from rag_notes.llm.store import Response
 
 PARTS = [b"GGUF" + bytes(200_000), b"the middle", b"the end" * 1000]
 WHOLE = b"".join(PARTS)
@@ -223,7 +224,7 @@ def test_a_path_is_checked_only_against_a_checksum(tmp_path: Path, folder: Path)
     ("name", "sha256", "error", "message"),
     [
         ("nowhere/none.gguf", None, FileNotFoundError, "none.gguf: no such model file"),
-        ("SmolLM3", None, ValueError, "'SmolLM3' is not a model: give one of SmolLM2-135M-Instruct, Qwen"),
+        ("SmolLM3", None, ValueError, "'SmolLM3' is not a model: give the path of a .gguf file, hf:owner/repo/"),
         ("hf:owner/model.gguf", None, ValueError, "expected hf:owner/repo/file.gguf"),
         ("hf:owner/repo/model.bin", None, ValueError, "expected hf:owner/repo/file.gguf"),
         ("x.gguf", "abc", ValueError, "sha256='abc': expected 64 hexadecimal digits"),
@@ -319,6 +320,17 @@ def smollm() -> Path:
         if os.environ.get("RAG_NOTES_REQUIRE_LOCAL") == "1":
             raise
         pytest.skip(f"no local model: {error}")
+
+
+def test_a_local_model_answers_by_its_name_and_not_by_its_path(smollm: Path, recwarn: pytest.WarningsRecorder) -> None:
+    async def use() -> Response:
+        async with local(model=str(smollm), store=":memory:", n_ctx=512, max_tokens=4, threads=1) as llm:
+            return await llm.ask("Hello")
+
+    response = asyncio.run(use())
+    assert (response.model, response.served_as) == (smollm.stem, smollm.stem)
+    assert response.endpoint == "llama.cpp in this process"
+    assert [warning for warning in recwarn if "answered" in str(warning.message)] == []
 
 
 def test_a_server_closed_at_once_stops(smollm: Path) -> None:

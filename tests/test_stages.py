@@ -37,7 +37,7 @@ class Stored(LLM):
     """Answers `text` to everything, through its own store; `open` says whether it is entered."""
 
     def __init__(self, model: str, text: str, seconds: float, **settings: Any) -> None:
-        super().__init__(model, store=ResponseStore(":memory:"), **settings)
+        super().__init__(model, store=ResponseStore(":memory:"), base_url="http://127.0.0.1:9/v1", **settings)
         self.text, self.seconds, self.open, self.entered = text, seconds, False, 0
 
     async def __aenter__(self) -> "Stored":
@@ -200,10 +200,13 @@ def test_a_stage_is_named_in_the_options_and_has_the_other_settings_of_the_main_
 
 def test_a_stage_may_have_an_llm_of_another_kind(tmp_path: Path) -> None:
     ResponseStore(tmp_path / "none.sqlite").export_jsonl(tmp_path / "recording.jsonl")
-    settings = f"_target_: rag_notes.llm.client.recorded, model: small, recordings: [{tmp_path / 'recording.jsonl'}]"
+    settings = (
+        f"_target_: rag_notes.llm.client.recorded, model: small, recordings: [{tmp_path / 'recording.jsonl'}], "
+        f"cache: {tmp_path / 'cache'}"
+    )
     llm = configured(tmp_path, f"+stages.note_judge={{{settings}}}")
     other = llm.of("note_judge")
-    assert (other.model, other.base_url, other.store.path) == ("small", None, ":memory:")
+    assert (other.model, other.base_url, len(other.store)) == ("small", None, 0)
 
 
 @pytest.mark.parametrize(

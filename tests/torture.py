@@ -1,0 +1,149 @@
+"""Runs of four methods against a server that fails at random, beside a run without faults: `python -m tests.torture`.
+
+A run is started again until it is finished without an error. Its samples must be those of the run without faults, byte
+by byte, and no request may be answered twice, which would be paid twice.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_notes.config import build_datasets, build_retriever, load_config
+from rag_notes.llm import faults
+from rag_notes.llm.client import LLM, LLMError
+from rag_notes.llm.store import ResponseStore
+from rag_notes.methods import amber, deepnote, flare, vanilla
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Run
+from tests.loopback import FAULTS, Loopback
+
+METHODS = {"vanilla": vanilla, "deepnote": deepnote, "amber": amber, "flare": flare}
+MOST_STARTS = 30
+ANSWERED = {"ok", "alias"}  # a model of another name answers, too
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run among faults took: requests and those that met a fault, starts, requests answered twice."""
+
+    answers: int
+    requests: int
+    faults: Counter[str]
+    starts: int
+    failed: int
+    twice: int
+    same: bool
+    seconds: float
+
+
+def start(folder: Path, base_url: str, store: str, limit: int, timeout: float = 5.0) -> Run:
+    """Start or continue the run in `folder`."""
+    config = load_config(["dataset=mini", f"limit={limit}"])
+    (dataset,) = build_datasets(config)
+    retriever = build_retriever(config, dataset.corpus)
+
+    async def run() -> Run:
+        async with LLM("tiny", store=ResponseStore(store), base_url=base_url, timeout=timeout, max_retries=4) as llm:
+            return await evaluate(
+                METHODS, dataset.questions, retriever, llm, folder=folder, retry_errors=True, progress=False
+            )
+
+    return asyncio.run(run())
+
+
+def torture(folder: Path, rate: float, seed: int, limit: int, timeout: float = 5.0) -> Outcome:
+    """Run to the end against a server where the share `rate` of requests meets a fault; see the head of this file."""
+    with Loopback(folder / "calm.log", logprobs=True) as calm:
+        start(folder / "calm", calm.base_url, str(folder / "calm.sqlite"), limit)
+    began = time.perf_counter()
+    with Loopback(folder / "rough.log", rate=rate, seed=seed, logprobs=True) as server:
+        starts, failed, store = 0, 0, str(folder / "rough.sqlite")
+        while starts < MOST_STARTS:
+            starts += 1
+            try:
+                run = start(folder / "rough", server.base_url, store, limit, timeout)
+            except LLMError:
+                continue
+            if not (errors := run.info["samples"]["errors"]):
+                break
+            failed += errors
+        seen = server.seen()
+    calm_samples, samples = ((folder / name / "samples.jsonl").read_bytes() for name in ("calm", "rough"))
+    answered = Counter(request.hash for request in seen if request.met in ANSWERED)
+    return Outcome(
+        answers=samples.count(b"\n"),
+        requests=len(seen),
+        faults=Counter(request.met for request in seen if request.met in FAULTS),
+        starts=starts,
+        failed=failed,
+        twice=sum(count > 1 for count in answered.values()),
+        same=samples == calm_samples,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def together(folder: Path, limit: int, rate: float, processes: int) -> tuple[int, int, bool]:
+    """Start one run in several processes on one store: distinct requests, those answered twice, samples equal."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.torture"])  # imported once, not in each process
+    with Loopback(folder / "calm.log", logprobs=True) as calm:
+        start(folder / "calm", calm.base_url, str(folder / "calm.sqlite"), limit)
+    with Loopback(folder / "shared.log", rate=rate, seed=1, logprobs=True, delay=0.01) as server:
+        arguments = [(folder / f"{n}", server.base_url, str(folder / "shared.sqlite"), limit) for n in range(processes)]
+        started = [context.Process(target=_patiently, args=given) for given in arguments]
+        for process in started:
+            process.start()
+        for process in started:
+            process.join()
+        answered = Counter(request.hash for request in server.seen() if request.met in ANSWERED)
+    wanted = (folder / "calm" / "samples.jsonl").read_bytes()
+    same = all((folder / f"{number}" / "samples.jsonl").read_bytes() == wanted for number in range(processes))
+    return len(answered), sum(count > 1 for count in answered.values()), same
+
+
+def _patiently(folder: Path, base_url: str, store: str, limit: int) -> None:
+    faults.PAUSES = (0.005, 0.05)
+    for _ in range(MOST_STARTS):
+        try:
+            if not start(folder, base_url, store, limit).info["samples"]["errors"]:
+                return
+        except LLMError:
+            continue
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a table of runs, as docs/reliability.md has it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--limit", type=int, default=10, help="questions of mini (default: 10)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs for each rate (default: 3)")
+    chosen = parser.parse_args(arguments)
+    faults.PAUSES = (0.005, 0.05)  # pauses of seconds would show nothing more
+    print("| faults | seed | answers | requests | met a fault | starts | errors on the way | twice | same | s |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    kinds: Counter[str] = Counter()
+    for rate in (0.3, 0.6):
+        for seed in range(chosen.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                made = torture(Path(folder), rate, seed, chosen.limit)
+            kinds += made.faults
+            print(
+                f"| {rate:.0%} | {seed} | {made.answers} | {made.requests} | {made.faults.total()} | {made.starts} "
+                f"| {made.failed} | {made.twice} | {'yes' if made.same else 'no'} | {made.seconds:.0f} |",
+                flush=True,
+            )
+    print(f"\nFaults met: {', '.join(f'{kind} {count}' for kind, count in sorted(kinds.items()))}\n")
+    print("| processes on one store | faults | requests answered | twice | same |\n|---|---|---|---|---|")
+    for processes, rate in ((2, 0.0), (2, 0.3), (4, 0.3)):
+        with tempfile.TemporaryDirectory() as folder:
+            answered, twice, same = together(Path(folder), chosen.limit, rate, processes)
+        print(f"| {processes} | {rate:.0%} | {answered} | {twice} | {'yes' if same else 'no'} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,76 +1,68 @@
 """One client for every OpenAI-compatible endpoint (OpenAI, vLLM, Ollama, llama.cpp), in front of a response store."""
 
 import asyncio
+import contextlib
 import os
 import re
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 import httpx2
 import openai
 
-from rag_notes.llm.store import Response, ResponseStore, request_key
+from rag_notes.llm.completion import is_same_model, read_completion
+from rag_notes.llm.errors import (
+    FatalLLMError,
+    LLMError,
+    PausedError,
+    RecordingMissError,
+    SpendingLimitError,
+    printable,
+)
+from rag_notes.llm.faults import FailedCallError, endpoint_of, failed_call, pause
+from rag_notes.llm.recording import MAX_UNPACKED
+from rag_notes.llm.response import strict_json
+from rag_notes.llm.sampling import Sampling, messages, with_sampling
+from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
+from rag_notes.llm.usage import Price, Usage
+
+__all__ = [
+    "LLM",
+    "NOT_RECORDED",
+    "FatalLLMError",
+    "LLMError",
+    "PausedError",
+    "Price",
+    "RecordingMissError",
+    "SpendingLimitError",
+    "openai_compatible",
+    "recorded",
+]
 
 NOT_RECORDED = "no recorded response"  # what the error of a miss says
-NO_CONNECTION = (httpx2.ConnectError, httpx2.ConnectTimeout)  # the aiohttp transport calls a refusal a time-out
-
-
-class LLMError(RuntimeError):
-    """A call that gave no usable response; the question that needed it fails, the run goes on."""
-
-
-class RecordingMissError(LLMError):
-    """The network is forbidden and the store has no response to this request."""
-
-
-class FatalLLMError(LLMError):
-    """An error that every further call would meet too (no such model, key refused, nobody there): the run stops."""
-
-
-class SpendingLimitError(FatalLLMError):
-    """The spending limit is reached; what is already answered is kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """US dollars per million tokens."""
-
-    prompt: float
-    completion: float
-
-    def of(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Dollars for so many tokens."""
-        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
-
-
-@dataclass(slots=True)
-class Usage:
-    """What an LLM object has done: calls sent, store hits, and tokens, retries and dollars of the calls sent."""
-
-    sent: int = 0
-    stored: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    retries: int = 0
-    errors: int = 0
-    cost: float = 0.0
+POLLS = (0.02, 0.5)
+"""Seconds between looks at whether another process has the answer: the first and the longest."""
 
 
 class LLM:
     """A chat model behind an OpenAI-compatible endpoint, asked one user message at a time.
 
     Use it as an async context manager. A response that the store has costs nothing; identical requests in flight are
-    sent once; errors are never stored. `model` names the model in keys, records and tables, `served_as` is what the
-    endpoint calls it (default: the same). `base_url=None` means the network is forbidden and only the store answers.
-    The defaults are DeepNote's: temperature 0.1 and a fixed seed (section C.1); top_p 0.9 and up to 1280 new tokens are
-    in the authors' public code alone.
-    `timeout` is in seconds. `max_cost` is in US dollars, counts from the start of this object and needs a `price`;
-    calls already under way when it is reached are finished and kept. `stages` may name other LLMs for single stages;
-    they are entered with this one and share its `usage`.
+    sent once, by whichever process claims them first; errors are never stored. `model` names the model in keys,
+    records and tables, `served_as` is what the endpoint calls it (default: the same). `base_url=None` means the
+    network is forbidden and only the store answers. `settings` are those of `Sampling` that differ from `sampling`.
+
+    What may pass is tried again up to `max_retries` times: no connection, no answer within `timeout` seconds, status
+    408, 409, 429 and 500 upwards, a body that is no whole completion, and an empty answer, which is kept where it
+    stays empty. It is asked again with the same seed, as the key under which it is kept names that seed. The server's
+    Retry-After is obeyed up to `max_wait` seconds; a longer one ends the run. `max_cost` is in US dollars, counts from
+    the start of this object and needs a `price`; calls already under way when it is reached are finished and kept.
+    `stages` may name other LLMs for single stages; they are entered with this one and share its `usage`.
     """
 
     def __init__(
@@ -81,15 +73,14 @@ class LLM:
         base_url: str | None = None,
         api_key: str | None = None,
         served_as: str | None = None,
-        temperature: float = 0.1,
-        top_p: float = 0.9,
-        seed: int | None = 42,
-        max_tokens: int = 1280,
         concurrency: int = 16,
         timeout: float = 600.0,
         max_retries: int = 5,
+        max_wait: float = 120.0,
         price: Price | None = None,
         max_cost: float | None = None,
+        sampling: Sampling | None = None,
+        **settings: Any,
     ) -> None:
         if max_cost is not None and price is None:
             raise ValueError(
@@ -101,10 +92,11 @@ class LLM:
         self.model = model
         self.store = store
         self.base_url = base_url
+        self.endpoint = None if base_url is None else endpoint_of(base_url)
         self.price = price
         self.max_cost = max_cost
         self.concurrency = concurrency
-        self.sampling = {"temperature": temperature, "top_p": top_p, "seed": seed, "max_tokens": max_tokens}
+        self.sampling = replace(sampling or Sampling(), **settings).settings()
         self.usage = Usage()
         self.stages: dict[str, LLM] = {}
         self.resources = AsyncExitStack()  # what must live as long as this object: an engine in this process
@@ -113,8 +105,11 @@ class LLM:
         self._client: openai.AsyncOpenAI | None = None
         self._timeout = timeout
         self._max_retries = max_retries
+        self._max_wait = max_wait
         self._slots = asyncio.Semaphore(concurrency)
         self._in_flight: dict[str, asyncio.Future[Response]] = {}
+        self._unsaved: list[tuple[dict[str, Any], Response]] = []  # paid, and the store could not be written
+        self._warned: set[str] = set()
 
     async def __aenter__(self) -> Self:
         if self.base_url is not None:
@@ -122,7 +117,7 @@ class LLM:
                 base_url=self.base_url,
                 api_key=self._api_key or "none",
                 timeout=self._timeout,
-                max_retries=self._max_retries,
+                max_retries=0,  # `_send` retries, for more reasons and obeying any Retry-After: twice would multiply
                 http_client=openai.DefaultAioHttpClient(),  # half the work a call of the default transport
             )
         for other in self.stages.values():
@@ -137,6 +132,10 @@ class LLM:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with contextlib.suppress(StoreError):  # there may be room again; that there was none has been said
+            while self._unsaved:
+                self.store.put(*self._unsaved[-1])
+                self._unsaved.pop()
         if self._client is not None:
             await self._client.close()
             self._client = None
@@ -145,11 +144,12 @@ class LLM:
     def request(
         self, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False, repeat: int = 0
     ) -> dict[str, Any]:
-        """What determines the answer to `prompt`, and so its key: model, message, sampling, repeat index."""
+        """What determines the answer to `prompt`, and so its key: model, messages, sampling, repeat index."""
+        settings = {name: value for name, value in self.sampling.items() if name != "system"}
         return ({"stop": list(stop)} if stop else {}) | {
             "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
-            **self.sampling,
+            "messages": messages(prompt, self.sampling.get("system")),
+            **settings,
             "logprobs": logprobs,
             "repeat": repeat,
         }
@@ -158,12 +158,12 @@ class LLM:
         """The model's response to one user message, ended before the first of the strings in `stop`.
 
         Raises RecordingMissError where the network is forbidden and the store has no answer, SpendingLimitError and
-        other FatalLLMErrors where no further call makes sense, LLMError for everything else that went wrong.
+        other FatalLLMErrors where no further call makes sense (a store that cannot be written among them), LLMError for
+        everything else that went wrong.
         """
         request = self.request(prompt, stop=stop, logprobs=logprobs, repeat=repeat)
         key = request_key(request)
-        if (stored := self.store.get(key)) is not None:
-            self.usage.stored += 1
+        if (stored := self._stored(key)) is not None:
             return stored
         if (pending := self._in_flight.get(key)) is not None:
             self.usage.stored += 1
@@ -171,7 +171,7 @@ class LLM:
         future = self._in_flight[key] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else may be waiting
         try:
-            response = self.store.put(request, await self._send(request))
+            response = await self._obtain(key, request)
         except BaseException as error:
             future.set_exception(
                 error if isinstance(error, LLMError) else LLMError(f"the call was given up: {error!r}")
@@ -183,42 +183,119 @@ class LLM:
         finally:
             del self._in_flight[key]
 
-    async def _send(self, request: dict[str, Any]) -> Response:
+    def _stored(self, key: str) -> Response | None:
+        with _fatal_store():
+            stored = self.store.get(key)
+        if stored is not None:
+            self.usage.stored += 1
+            if self.endpoint and stored.endpoint and (stored.endpoint, stored.served_as) != self._server():
+                self._warn(
+                    "stored",
+                    f"stored answers of {self.model} from {stored.endpoint} (as {stored.served_as}) are used; the "
+                    f"endpoint now is {self.endpoint} (as {self._served_as}); give another llm.model or llm.store to "
+                    "keep them apart",
+                )
+        return stored
+
+    async def _obtain(self, key: str, request: dict[str, Any]) -> Response:
+        """Make the call, or wait for the process that is making it and take its answer from the store."""
         if self._client is None:
             raise RecordingMissError(
                 f"{NOT_RECORDED}, and the network is forbidden; to go live choose another model source, for "
                 "example llm=openai or llm=local"
             )
+        wait, longest = POLLS
+        while True:
+            with _fatal_store():
+                async with self._slots:
+                    if self.store.claim(key):
+                        try:
+                            return self._keep(request, await self._send(request))
+                        finally:
+                            self.store.release(key)
+            if (stored := self._stored(key)) is not None:
+                return stored
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, longest)
+
+    def _keep(self, request: dict[str, Any], response: Response) -> Response:
+        try:
+            return self.store.put(request, response)
+        except StoreError as error:
+            self._unsaved.append((request, response))
+            raise StoreError(f"{error} (an answer was paid that could not be stored; nothing more is asked)") from None
+
+    async def _send(self, request: dict[str, Any]) -> Response:
         body = {name: value for name, value in request.items() if name != "repeat" and value is not None}
-        body["model"] = self._served_as
+        body |= body.pop("extra_body", {}) | {"model": self._served_as}
         if request["repeat"] and request["seed"] is not None:
             body["seed"] = request["seed"] + request["repeat"]
-        async with self._slots:
+        start, failures, empty = time.perf_counter(), 0, 0
+        while True:
+            if self._unsaved:
+                raise FatalLLMError(f"{self.store.path}: the last answer could not be stored; nothing more is asked")
             self._check_budget()
-            start = time.perf_counter()
             try:
-                # Not chat.completions.create: checking 35 arguments against their types takes as long as all the rest.
-                raw = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body)
-                retries = int(raw.request.headers.get("x-stainless-retry-count", 0))
-                response = _read(raw.json(), time.perf_counter() - start, retries)
-            except openai.APIError as error:
-                self.usage.errors += 1
-                raise self._explain(error) from None
-            except (ValueError, TypeError, AttributeError, LookupError) as error:  # a body that is not a completion
-                self.usage.errors += 1
-                raise LLMError(
-                    self._redact(f"{self.base_url} answered something that is not a chat completion: {error!r}")
-                ) from None
-            except LLMError:
-                self.usage.errors += 1
-                raise
+                response = await self._call(body, start, failures + empty)
+            except FailedCallError as failure:
+                wait = pause(failures) if failure.asked is None else failure.asked
+                if failure.passing and wait > self._max_wait:
+                    raise PausedError(
+                        f"paused: {self.base_url} asks to wait {wait:.0f} s, longer than llm.max_wait="
+                        f"{self._max_wait:g} ({failure}); the same command continues"
+                    ) from None
+                if not failure.passing or failures == self._max_retries:
+                    self.usage.errors += 1
+                    raise failure.error from None
+                failures += 1
+            else:
+                self._count(response)
+                # An empty answer may be a passing fault; one that used up its tokens (in reasoning) is not.
+                if response.text.strip() or response.finish_reason == "length" or empty == self._max_retries:
+                    return response
+                empty, wait = empty + 1, 0.0
+            self.usage.retries += 1
+            await asyncio.sleep(wait)
+
+    async def _call(self, body: dict[str, Any], start: float, tries: int) -> Response:
+        assert self._client is not None
+        try:
+            # Not chat.completions.create: checking 35 arguments against their types takes as long as all the rest.
+            raw = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body)
+            response = read_completion(strict_json(raw.content), seconds=time.perf_counter() - start, retries=tries)
+        except openai.APIError as error:
+            raise failed_call(error, body, self.base_url, self._clean) from None
+        except (ValueError, TypeError, AttributeError, LookupError) as error:  # a body that is not a completion
+            text = self._clean(f"{type(error).__name__}: {error}")
+            broken = LLMError(f"{self.base_url} answered something that is not a chat completion ({text})")
+            raise FailedCallError(broken, passing=True) from None
+        except LLMError as error:
+            raise FailedCallError(error) from None
+        if response.model and not is_same_model(self._served_as, response.model):
+            self._warn(
+                "model",
+                f"{self.base_url} was asked for {self._served_as} and {self._clean(response.model)} answered; if it is "
+                "the same, set llm.served_as to that name",
+            )
+        endpoint, served_as = self._server()
+        return replace(response, endpoint=endpoint, served_as=served_as)
+
+    def _server(self) -> tuple[str | None, str]:
+        return self.endpoint, self._served_as
+
+    def _warn(self, kind: str, text: str) -> None:
+        """Say something of a kind once in the life of this object."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+    def _count(self, response: Response) -> None:
         self.usage.sent += 1
         self.usage.prompt_tokens += response.prompt_tokens
         self.usage.completion_tokens += response.completion_tokens
-        self.usage.retries += response.retries
+        self.usage.reasoning_tokens += response.reasoning_tokens
         if self.price is not None:
             self.usage.cost += self.price.of(response.prompt_tokens, response.completion_tokens)
-        return response
 
     def _check_budget(self) -> None:
         if self.max_cost is not None and self.usage.cost >= self.max_cost:
@@ -227,70 +304,35 @@ class LLM:
                 "this command began; the same command continues with as much again"
             )
 
-    def _explain(self, error: openai.APIError) -> LLMError:
-        text = self._redact(f"{type(error).__name__}: {error.message}")
-        match error:
-            case openai.AuthenticationError() | openai.PermissionDeniedError():
-                return FatalLLMError(
-                    f"{self.base_url} refused the API key ({text}); check the key's environment variable"
-                )
-            case openai.NotFoundError():
-                return FatalLLMError(f"{self.base_url} does not know model {self._served_as!r} or the path ({text})")
-            case openai.BadRequestError() if "logprob" in text:
-                return FatalLLMError(f"{self.base_url} gives no log-probabilities of tokens ({text})")
-            case openai.APIConnectionError() if isinstance(error.__cause__, NO_CONNECTION) and not self.usage.sent:
-                return FatalLLMError(f"nobody answers at {self.base_url} ({text}); is the server running?")
-            case openai.APITimeoutError():
-                return LLMError(
-                    f"{self.base_url} did not answer in time ({text}); raise llm.timeout or lower llm.concurrency"
-                )
-        return LLMError(f"{self.base_url} failed ({text})")
-
-    def _redact(self, text: str) -> str:
+    def _clean(self, text: str) -> str:
         if self._api_key:
             text = text.replace(self._api_key, "[key]")
-        return re.sub(r"\b(sk|key)-[\w*.-]{6,}", "[key]", text)[:500]
+        return printable(re.sub(r"\b(sk|key)-[\w*.-]{6,}", "[key]", text))
 
 
-def _read(completion: Any, seconds: float, retries: int) -> Response:
-    choice = completion["choices"][0]
-    text, reason = choice["message"].get("content") or "", choice.get("finish_reason")
-    if not isinstance(text, str):
-        raise TypeError(f"the content is {text!r}")
-    if reason is None:
-        raise LLMError("the answer was cut off before the model finished")
-    if reason == "content_filter":
-        raise LLMError("the endpoint's content filter withheld the answer")
-    usage = completion.get("usage") or {}
-    prompt_tokens, completion_tokens = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if not (isinstance(prompt_tokens, int) and isinstance(completion_tokens, int)):
-        raise LLMError("the endpoint reports no token usage, which the cost metrics need")
-    logprobs = (choice.get("logprobs") or {}).get("content")
-    return Response(
-        text=text.encode("utf-8", "replace").decode(),  # half a surrogate pair cannot be stored
-        finish_reason=reason,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        seconds=round(seconds, 3),
-        retries=retries,
-        logprobs=None if logprobs is None else tuple((item["token"], item["logprob"]) for item in logprobs),
-    )
+@contextlib.contextmanager
+def _fatal_store() -> Iterator[None]:
+    """A store that cannot be read or written is an error that every further call would meet too."""
+    try:
+        yield
+    except StoreError as error:
+        raise FatalLLMError(str(error)) from None
 
 
+@with_sampling
 def openai_compatible(
     *,
     model: str,
+    sampling: Sampling,
     base_url: str = "https://api.openai.com/v1",
     api_key_variable: str = "OPENAI_API_KEY",
     served_as: str | None = None,
     store: str = ".cache/responses.sqlite",
-    temperature: float = 0.1,
-    top_p: float = 0.9,
-    seed: int | None = 42,
-    max_tokens: int = 1280,
+    lease: float = 5.0,
     concurrency: int = 16,
     timeout: float = 600.0,
     max_retries: int = 5,
+    max_wait: float = 120.0,
     prompt_price: float | None = None,
     completion_price: float | None = None,
     max_cost: float | None = None,
@@ -308,49 +350,38 @@ def openai_compatible(
         )
     return LLM(
         model,
-        store=ResponseStore(store),
+        store=ResponseStore(store, lease=lease),
         base_url=base_url,
         api_key=api_key,
         served_as=served_as,
-        temperature=temperature,
-        top_p=top_p,
-        seed=seed,
-        max_tokens=max_tokens,
         concurrency=concurrency,
         timeout=timeout,
         max_retries=max_retries,
+        max_wait=max_wait,
         price=_price(prompt_price, completion_price),
         max_cost=max_cost,
+        sampling=sampling,
     )
 
 
+@with_sampling
 def recorded(
     *,
     model: str,
     recordings: list[str],
-    temperature: float = 0.1,
-    top_p: float = 0.9,
-    seed: int | None = 42,
-    max_tokens: int = 1280,
+    sampling: Sampling,
+    cache: str | None = ".cache/recordings",
+    max_unpacked: int = MAX_UNPACKED,
     prompt_price: float | None = None,
     completion_price: float | None = None,
 ) -> LLM:
     """A model that answers only from recordings (JSON lines as `ResponseStore.export_jsonl` writes them).
 
-    Raises StoreError where a recording is missing, malformed or edited.
+    They are read once and kept below the folder `cache` (None: read into memory every time); `max_unpacked` is in
+    bytes. Raises StoreError where a recording is missing, malformed or edited.
     """
-    store = ResponseStore(":memory:")
-    for path in recordings:
-        store.import_jsonl(path)
-    return LLM(
-        model,
-        store=store,
-        temperature=temperature,
-        top_p=top_p,
-        seed=seed,
-        max_tokens=max_tokens,
-        price=_price(prompt_price, completion_price),
-    )
+    store = ResponseStore.of_recordings(recordings, cache=cache, max_unpacked=max_unpacked)
+    return LLM(model, store=store, price=_price(prompt_price, completion_price), sampling=sampling)
 
 
 def _price(prompt: float | None, completion: float | None) -> Price | None:

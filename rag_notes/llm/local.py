@@ -9,6 +9,7 @@ import httpx2
 
 from rag_notes.llm.client import LLM
 from rag_notes.llm.models import fetch_model
+from rag_notes.llm.sampling import Sampling, with_sampling
 from rag_notes.llm.store import ResponseStore
 
 
@@ -53,6 +54,7 @@ class LocalServer:
             raise ImportError('A local LLM needs llama.cpp: pip install "rag-notes[local]"') from error
         params = xllamacpp.CommonParams()
         params.model.path = str(self.model)
+        params.model_alias = {self.model.stem}  # else its path would be in every answer
         params.n_ctx = self.n_ctx
         params.n_parallel = self.n_parallel
         params.cpuparams.n_threads = self.threads
@@ -102,38 +104,40 @@ class LocalServer:
         self.close()
 
 
+@with_sampling
 def local(
     *,
     model: str,
+    sampling: Sampling,
     sha256: str | None = None,
     n_ctx: int = 8192,
     n_parallel: int = 1,
     threads: int | None = None,
     store: str = ".cache/responses.sqlite",
-    temperature: float = 0.1,
-    top_p: float = 0.9,
-    seed: int = 42,
-    max_tokens: int = 1280,
     timeout: float = 3600.0,
 ) -> LLM:
-    """A GGUF model served in this process: one of the named models, a path, or `hf:owner/repo/file.gguf`.
+    """A GGUF model served in this process: its path, `hf:owner/repo/file.gguf`, or one of the named models.
 
     The model is fetched if need be and checked by sha256; `n_parallel` requests are computed together, `timeout` is
     in seconds and includes the wait for a slot. Raises as `fetch_model` and `LocalServer` do.
     """
+    path = fetch_model(model, sha256=sha256)
     server = LocalServer(
-        fetch_model(model, sha256=sha256), n_ctx=n_ctx, n_parallel=n_parallel, threads=threads, seed=seed
+        path,
+        n_ctx=n_ctx,
+        n_parallel=n_parallel,
+        threads=threads,
+        **{} if sampling.seed is None else {"seed": sampling.seed},
     ).start()
     llm = LLM(
         Path(model).stem if model.endswith(".gguf") else model,
         store=ResponseStore(store),
         base_url=server.base_url,
-        temperature=temperature,
-        top_p=top_p,
-        seed=seed,
-        max_tokens=max_tokens,
+        served_as=path.stem,
         concurrency=n_parallel,
         timeout=timeout,
+        sampling=sampling,
     )
+    llm.endpoint = "llama.cpp in this process"  # its port is another one every time
     llm.resources.callback(server.close)
     return llm

