@@ -100,3 +100,18 @@ class Dataset:
 
     def __post_init__(self) -> None:
         _fit_for_files(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A fact that a question needs: `relation` of `subject` is `value`, as `sentence` of a passage states it.
+
+    `names` are the ways to write the subject that can mean nobody else in the corpus; `subject` is its title.
+    """
+
+    subject: str
+    relation: str
+    value: str
+    passage_id: str
+    sentence: str
+    names: tuple[str, ...]

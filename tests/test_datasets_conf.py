@@ -27,7 +27,7 @@ def test_config_fits_its_loader(file: Path) -> None:
             assert options[option] == signature.parameters[option].default
     assert all(
         value is None or value.startswith("data/")
-        for value in (options["path"], options.get("corpus"), options.get("search_results"))
+        for value in (options.get("path"), options.get("corpus"), options.get("search_results"))
     )
 
 

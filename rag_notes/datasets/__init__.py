@@ -1,4 +1,4 @@
-"""Data sets: one function a file format, from its path to a `Dataset`."""
+"""Data sets: one function a file format, from its path to a `Dataset`, and one that generates one."""
 
 from rag_notes.datasets._read import DataError
 from rag_notes.datasets.cloze import cloze
@@ -7,6 +7,7 @@ from rag_notes.datasets.multihop import hotpotqa, musique, strategyqa, twowikimu
 from rag_notes.datasets.plain import plain
 from rag_notes.datasets.releases import flashrag, ircot
 from rag_notes.datasets.single_hop import nq_open, realtimeqa, squad, triviaqa, webquestions
+from rag_notes.datasets.world import world
 
 __all__ = [
     "DataError",
@@ -25,4 +26,5 @@ __all__ = [
     "triviaqa",
     "twowikimultihopqa",
     "webquestions",
+    "world",
 ]
