@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from rag_notes.events import Counts
-from rag_notes.methods import deepnote
+from rag_notes.methods.deepnote import deepnote
 from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import WITHOUT, NotRunError, find_cells, same_model, settings_of, system_of

@@ -105,7 +105,7 @@ def write_verification(verification: Verification, folder: str | Path) -> list[P
 def summary(verification: Verification) -> str:
     """The verdicts counted by paper, for claims and for comparisons on our own data set, as Markdown."""
     made = dict.fromkeys(
-        _plain(f"{run.label} with {model_of(run)} ({run.info.dataset.questions} questions)")
+        _plain(f"{run.label} with {model_of(run)} ({run.info.dataset.questions} questions{_failures(run)})")
         for run in verification.runs.values()
     )
     parts = [f"From {'; '.join(made)}." if made else "There are no runs."]
@@ -115,6 +115,11 @@ def summary(verification: Verification) -> str:
     for table in _counts(verification):
         parts += [f"**{_plain(table.caption)}**", _markdown(table)]
     return "\n\n".join(parts)
+
+
+def _failures(run: Run) -> str:
+    failed = sum(sample.error is not None for sample in run.samples)
+    return f", {failed} of {len(run.samples)} answers failed" if failed else ""
 
 
 def write_summary(path: str | Path, text: str) -> None:
