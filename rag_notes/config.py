@@ -21,7 +21,7 @@ from rag_notes.datasets.selection import cut
 from rag_notes.llm.client import LLM
 from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
-from rag_notes.types import Dataset, NonNegative, Passage, Positive
+from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive
 
 PROJECT = Path(__file__).resolve().parents[1]
 CONF = PROJECT / "conf"
@@ -32,7 +32,7 @@ INDEXED = (  # the retrievers that `rag-notes index` is for
 )
 
 
-class ConfigError(ValueError):
+class ConfigError(InputError):
     """An option that does not exist or does not fit; the message names it and what would."""
 
 

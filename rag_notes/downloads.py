@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from rag_notes.fetch import LARGEST, WAITS, FetchError, fetch, mismatch
 from rag_notes.files import DiskFullError, checksum_of, part_of, replacing
-from rag_notes.types import NonNegative, Positive
+from rag_notes.types import InputError, NonNegative, Positive
 
 _CHECKSUM = r"^(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})$"
 _DAMAGE = (  # what the standard library raises for archives that are cut, mutated, encrypted or of an unknown method
@@ -36,14 +36,14 @@ _DAMAGE = (  # what the standard library raises for archives that are cut, mutat
 )
 
 
-class DownloadError(ValueError):
+class DownloadError(InputError):
     """A table that does not hold what it should, or an option that names nothing in it."""
 
 
 def _inside(path: str) -> str:
     parts = PurePosixPath(path)
     if parts.is_absolute() or ".." in parts.parts:
-        raise ValueError("expected a relative path without '..'")
+        raise InputError("expected a relative path without '..'")
     return path
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rag_notes.files import open_binary
+from rag_notes.types import InputError
 
 _BLOCK = 1 << 20
 _DECODER = json.JSONDecoder()
@@ -30,7 +31,7 @@ _JSON_TYPES = {
 }
 
 
-class DataError(ValueError):
+class DataError(InputError):
     """A data file that does not hold what its format promises; the message names file, line and field."""
 
 

@@ -30,6 +30,7 @@ from rag_notes.llm.response import strict_json
 from rag_notes.llm.sampling import Sampling, messages, with_sampling
 from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
 from rag_notes.llm.usage import Price, Usage
+from rag_notes.types import InputError
 
 __all__ = [
     "LLM",
@@ -83,12 +84,12 @@ class LLM:
         **settings: Any,
     ) -> None:
         if max_cost is not None and price is None:
-            raise ValueError(
+            raise InputError(
                 f"max_cost needs the price of {model!r}: set llm.prompt_price and llm.completion_price "
                 "(dollars per million tokens), or leave max_cost empty"
             )
         if concurrency < 1:
-            raise ValueError(f"llm.concurrency must be at least 1, not {concurrency}")
+            raise InputError(f"llm.concurrency must be at least 1, not {concurrency}")
         self.model = model
         self.store = store
         self.base_url = base_url
@@ -344,7 +345,7 @@ def openai_compatible(
     """
     api_key = os.environ.get(api_key_variable)
     if not api_key and "api.openai.com" in base_url:
-        raise ValueError(
+        raise InputError(
             f"llm=openai needs a key: set the environment variable {api_key_variable}, or name your own server with "
             "llm.base_url=http://127.0.0.1:8000/v1"
         )
@@ -388,5 +389,5 @@ def _price(prompt: float | None, completion: float | None) -> Price | None:
     if prompt is None and completion is None:
         return None
     if prompt is None or completion is None:
-        raise ValueError("set both llm.prompt_price and llm.completion_price, or neither")
+        raise InputError("set both llm.prompt_price and llm.completion_price, or neither")
     return Price(prompt, completion)

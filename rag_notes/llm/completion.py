@@ -5,6 +5,7 @@ from typing import Any, TypeGuard
 
 from rag_notes.llm.errors import LLMError, encodable
 from rag_notes.llm.response import MOST, Response, read_logprobs
+from rag_notes.types import InputError
 
 _THOUGHT = re.compile(r"\s*(?:<think>)?((?:(?!<think>).)*?)</think>\s*", re.DOTALL)
 _DATED = r"-\d{4}(?:-?\d{2}-?\d{2})?"
@@ -25,7 +26,7 @@ def read_completion(completion: Any, *, seconds: float, retries: int) -> Respons
     if message.get("tool_calls"):
         raise LLMError("the model called a tool instead of answering; take the tools out of llm.extra_body")
     if not isinstance(reason, str):
-        raise ValueError("the answer was cut off before the model finished")  # noqa: TRY004 - a passing fault
+        raise InputError("the answer was cut off before the model finished")
     if refusal and not text:
         text, reason = refusal, "refusal"
     if not isinstance(text, str | None):
@@ -62,7 +63,7 @@ def _tokens(usage: dict[str, Any]) -> tuple[tuple[int, int], int]:
         raise LLMError("the endpoint reports no token usage, which the cost metrics need")
     thinking = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
     if not _is_count(thinking):
-        raise ValueError(f"reasoning_tokens is {str(thinking)[:40]}")
+        raise InputError(f"reasoning_tokens is {str(thinking)[:40]}")
     if thinking and usage.get("total_tokens") == prompt + completion + thinking:  # some count them apart
         completion += thinking
     return (prompt, completion), thinking
@@ -76,7 +77,7 @@ def _check_spelling(text: str, logprobs: tuple[tuple[str, float], ...]) -> None:
     """Raise ValueError where the tokens are not those of the text (a special token may follow, space may differ)."""
     spelled = "".join(token for token, _ in logprobs)
     if "\ufffd" not in spelled and not "".join(spelled.split()).startswith("".join(text.split())):
-        raise ValueError("the log-probabilities are not those of the answer's tokens")
+        raise InputError("the log-probabilities are not those of the answer's tokens")
 
 
 def _from(logprobs: tuple[tuple[str, float], ...] | None, start: int) -> tuple[tuple[str, float], ...] | None:

@@ -15,6 +15,7 @@ import httpx2
 import openai
 
 from rag_notes.llm.errors import FatalLLMError, LLMError
+from rag_notes.types import InputError
 
 NO_CONNECTION = (httpx2.ConnectError, httpx2.ConnectTimeout)  # the aiohttp transport calls a refusal a time-out
 PAUSES = (0.5, 8.0)
@@ -107,7 +108,7 @@ def _refused_setting(error: openai.APIError, body: Mapping[str, Any]) -> str | N
 def endpoint_of(base_url: str) -> str:
     """Host and port of an address. Raises ValueError where it is none, or holds what must not get into records."""
     if "@" in base_url:
-        raise ValueError(
+        raise InputError(
             "llm.base_url has a user or password in it; they belong in an environment variable, see "
             "llm.api_key_variable"
         )
@@ -115,4 +116,4 @@ def endpoint_of(base_url: str) -> str:
         parts = urlsplit(base_url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return parts.netloc
-    raise ValueError(f"llm.base_url is {base_url!r}; expected for example http://127.0.0.1:8000/v1")
+    raise InputError(f"llm.base_url is {base_url!r}; expected for example http://127.0.0.1:8000/v1")

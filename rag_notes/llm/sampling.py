@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rag_notes.llm.errors import encodable
+from rag_notes.types import InputError
 
 _OURS = {"model", "messages", "stop", "logprobs", "repeat", "stream", "n"}
 
@@ -32,7 +33,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if taken := (self.extra_body or {}).keys() & (_OURS | set(NAMES)):
-            raise ValueError(f"llm.extra_body.{min(taken)}: set llm.{min(taken)} where there is one, not in extra_body")
+            raise InputError(f"llm.extra_body.{min(taken)}: set llm.{min(taken)} where there is one, not in extra_body")
 
     def settings(self) -> dict[str, Any]:
         """The settings as keys and records have them: the first four, and the others where they are set."""

@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from rag_notes.llm.recording import MAX_UNPACKED, check_manifest, read_recording, write_recording
 from rag_notes.llm.response import Response, StoreError, canonical_json, digest, request_key, response_of
+from rag_notes.types import InputError
 
 __all__ = ["Imported", "Response", "ResponseStore", "StoreError", "canonical_json", "request_key"]
 
@@ -287,7 +288,7 @@ class ResponseStore:
     def _read(self, key: str, request: str, response: str, stated: str) -> Response:
         try:
             if digest(key, request, response) != stated:
-                raise ValueError("it was changed after it was stored")  # noqa: TRY301
+                raise InputError("it was changed after it was stored")
             return response_of(json.loads(response))
         except ValueError as error:
             raise StoreError(

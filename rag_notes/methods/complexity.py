@@ -10,7 +10,7 @@ import pandas as pd
 
 from rag_notes.methods.adaptive_rag import LABELS
 from rag_notes.retrieval.tokenize import Tokenizer
-from rag_notes.types import Language
+from rag_notes.types import InputError, Language
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 def read_labels(path: str) -> pd.DataFrame:
     """Read a file of labels (CSV with the columns question and label). Raises ValueError naming what is wrong."""
     if not Path(path).is_file():
-        raise ValueError(f"{path}: no such file of labels; make one with `rag-notes complexity RUN --out {path}`")
+        raise InputError(f"{path}: no such file of labels; make one with `rag-notes complexity RUN --out {path}`")
     rows = []
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             if (header := next(reader, [])) != ["question", "label"]:
-                raise ValueError(f"{path}: expected the columns question,label, found {','.join(header) or 'none'}")
+                raise InputError(f"{path}: expected the columns question,label, found {','.join(header) or 'none'}")
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
                 if len(row) != 2:
-                    raise ValueError(f"{where}: {len(row)} fields instead of 2; a question with a comma needs quotes")
+                    raise InputError(f"{where}: {len(row)} fields instead of 2; a question with a comma needs quotes")
                 if row[1] not in LABELS:
-                    raise ValueError(f"{where}: label {row[1]!r} is none of {', '.join(LABELS)}")
+                    raise InputError(f"{where}: label {row[1]!r} is none of {', '.join(LABELS)}")
                 rows.append(row)
     except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not CSV in UTF-8 ({error})") from None
+        raise InputError(f"{path}: not CSV in UTF-8 ({error})") from None
     return pd.DataFrame(rows, columns=["question", "label"])
 
 
@@ -58,11 +58,11 @@ def classify(question: str, labels: str | None, language: Language = "en") -> st
     where the file is missing or malformed, or has fewer than two labels without the question.
     """
     if labels is None:
-        raise ValueError("the trained classifier needs method.adaptive_rag.labels=FILE (see `rag-notes complexity`)")
+        raise InputError("the trained classifier needs method.adaptive_rag.labels=FILE (see `rag-notes complexity`)")
     table = read_labels(labels)
     others = table[table["question"] != question]
     if others["label"].nunique() < 2:
-        raise ValueError(f"{labels}: fewer than two labels occur beside {question!r}; a classifier needs two")
+        raise InputError(f"{labels}: fewer than two labels occur beside {question!r}; a classifier needs two")
     return str(_trained(tuple(others["question"]), tuple(others["label"]), language).predict([question])[0])
 
 
@@ -84,9 +84,9 @@ def cross_validate(
 
     counts = labels["label"].value_counts()
     if len(counts) < 2:
-        raise ValueError(f"{len(counts)} of {len(LABELS)} labels occur; a classifier needs at least two")
+        raise InputError(f"{len(counts)} of {len(LABELS)} labels occur; a classifier needs at least two")
     if counts.min() < folds:
-        raise ValueError(f"label {counts.idxmin()} has {counts.min()} questions; {folds} folds need as many each")
+        raise InputError(f"label {counts.idxmin()} has {counts.min()} questions; {folds} folds need as many each")
     folded = StratifiedKFold(folds, shuffle=True, random_state=0)
     predicted = cross_val_predict(make_classifier(language), labels["question"], labels["label"], cv=folded)
     names = [label for label in LABELS if label in counts]

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import jieba
 
-from rag_notes.types import Language, QAPair, Question
+from rag_notes.types import InputError, Language, QAPair, Question
 
 REJECTION_WORDS: tuple[str, ...] = (
     "unknown",
@@ -182,7 +182,7 @@ def yes_no_accuracy(pred: str, golds: Sequence[str]) -> float:
     _check_golds(golds)
     wanted = [read_yes_no(gold) for gold in golds]
     if None in wanted:
-        raise ValueError(f"gold answer {golds[wanted.index(None)]!r} is neither yes nor no; write it as one of them")
+        raise InputError(f"gold answer {golds[wanted.index(None)]!r} is neither yes nor no; write it as one of them")
     return float(read_yes_no(pred) in wanted)
 
 
@@ -247,7 +247,7 @@ def score_answer(
                 if golds:
                     scores |= _overlap_scores(prediction, golds, hotpot_yes_no, language)
     except ValueError as error:
-        raise ValueError(f"question {question.id!r} (task {question.task}): {error}") from error
+        raise InputError(f"question {question.id!r} (task {question.task}): {error}") from error
     return scores
 
 
@@ -263,9 +263,9 @@ def _check_golds(golds: Sequence[str]) -> None:
     if isinstance(golds, str):
         raise TypeError(f"gold answers must be a sequence of strings, not the string {golds!r}; put it in a tuple")
     if not golds:
-        raise ValueError("no gold answers; give at least one")
+        raise InputError("no gold answers; give at least one")
     if not all(gold.strip() for gold in golds):
-        raise ValueError(f"blank gold answer among {tuple(golds)!r}; drop it from the data set")
+        raise InputError(f"blank gold answer among {tuple(golds)!r}; drop it from the data set")
 
 
 def _equal(pred: str, gold: str, language: Language) -> bool:
@@ -293,7 +293,7 @@ def _f1_one(pred: str, gold: str, hotpot_yes_no: bool, language: Language) -> fl
 
 def _pairs_found(pred: str, qa_pairs: Sequence[QAPair], first_line_only: bool, language: Language) -> list[bool]:
     if not qa_pairs:
-        raise ValueError("no question pairs; str_em and str_hit need at least one with its short answers")
+        raise InputError("no question pairs; str_em and str_hit need at least one with its short answers")
     text = pred.strip().split("\n", 1)[0] if first_line_only else pred
     text = _CITATION.sub("", text)
     return [accuracy(text, pair.answers, language=language) == 1.0 for pair in qa_pairs]

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import sentencex
 
 from rag_notes.metrics.answer import normalize_answer
-from rag_notes.types import Fact
+from rag_notes.types import Fact, InputError
 
 Failure = Literal[
     "right",
@@ -130,7 +130,7 @@ def failure(
     and where notes were written and none was kept.
     """
     if not facts:
-        raise ValueError("this question needs no fact, so that none can be missed; leave unanswerable questions out")
+        raise InputError("this question needs no fact, so that none can be missed; leave unanswerable questions out")
     if correct:
         return "right"
     found = {name for _, ids in searches for name in ids}
@@ -146,7 +146,7 @@ def failure(
         return "answer wrong although the passages have it"
     kept = [text for text, is_kept in notes if is_kept]
     if not kept:
-        raise ValueError("notes were written, but none is marked as kept; the first one always is")
+        raise InputError("notes were written, but none is marked as kept; the first one always is")
     if all(facts_held(facts, kept[-1:])):
         return "answer wrong although the note has it"
     return "fact dropped from the note"

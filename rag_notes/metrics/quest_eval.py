@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rag_notes.metrics.answer import normalize_answer, tokens
-from rag_notes.types import Language
+from rag_notes.types import InputError, Language
 
 CANNOT_INFER: dict[Language, str] = {"en": "cannot be inferred", "zh": "无法推断"}
 """What is written in the place of an answer that a text does not give."""
@@ -46,7 +46,7 @@ def quest_scores(gold: Sequence[str], generated: Sequence[str], language: Langua
     normalised answers, in Chinese jieba's. Raises ValueError for answers to different numbers of questions.
     """
     if len(gold) != len(generated):
-        raise ValueError(f"answers must be to the same questions: gold has {len(gold)}, generated {len(generated)}")
+        raise InputError(f"answers must be to the same questions: gold has {len(gold)}, generated {len(generated)}")
     if not gold:
         return {}
     scores = {

@@ -7,7 +7,7 @@ gold, which a mean must leave out rather than count as 0.
 from collections.abc import Sequence
 
 from rag_notes.metrics.answer import normalize_answer
-from rag_notes.types import Hit, Language, Passage
+from rag_notes.types import Hit, InputError, Language, Passage
 
 
 def all_gold_at_k(hits: Sequence[Hit | Passage | str], gold_ids: Sequence[str], k: int | None = None) -> float | None:
@@ -40,7 +40,7 @@ def answer_in_passages(
 
 def _ids(hits: Sequence[Hit | Passage | str], k: int | None) -> set[str]:
     if k is not None and k < 1:
-        raise ValueError(f"k is {k}; it must be at least 1")
+        raise InputError(f"k is {k}; it must be at least 1")
     passages = (hit.passage if isinstance(hit, Hit) else hit for hit in hits[:k])
     return {passage.id if isinstance(passage, Passage) else passage for passage in passages}
 

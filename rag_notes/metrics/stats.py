@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import brentq
 
+from rag_notes.types import InputError
+
 _MAX_EXACT = 14  # non-zero differences up to which all 2^n sign patterns are enumerated
 _NO_SPREAD = 1e-12  # 0.3 - 0.1 and 0.2 - 0.0 are equal differences
 _BATCH_VALUES = 1_000_000  # numbers held at once while resampling
@@ -43,7 +45,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     """
     _check_confidence(confidence)
     if n < 1 or not 0 <= successes <= n:
-        raise ValueError(f"need 0 <= successes <= n and n >= 1, not successes={successes}, n={n}")
+        raise InputError(f"need 0 <= successes <= n and n >= 1, not successes={successes}, n={n}")
     interval = stats.binomtest(successes, n).proportion_ci(confidence_level=confidence, method="wilson")
     return Interval(float(interval.low), float(interval.high), "wilson")
 
@@ -82,7 +84,7 @@ def paired_difference(
     """
     _check_confidence(confidence)
     if len(a) != len(b):
-        raise ValueError(f"paired scores must be of the same questions: a has {len(a)} values, b has {len(b)}")
+        raise InputError(f"paired scores must be of the same questions: a has {len(a)} values, b has {len(b)}")
     differences = _finite(a, "a") - _finite(b, "b")
     bootstrap_rng, flip_rng = np.random.default_rng(seed).spawn(2)
     interval = _bootstrap(differences, confidence, resamples, bootstrap_rng)
@@ -105,7 +107,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     NaN stays NaN and does not count as a test. Raises ValueError for a p value outside 0 to 1.
     """
     if any(p < 0 or p > 1 for p in p_values):
-        raise ValueError(f"p values must lie between 0 and 1: {list(p_values)}")
+        raise InputError(f"p values must lie between 0 and 1: {list(p_values)}")
     adjusted = [math.nan] * len(p_values)
     tested = sorted((i for i, p in enumerate(p_values) if not math.isnan(p)), key=lambda i: p_values[i])
     running = 0.0
@@ -125,7 +127,7 @@ def smallest_detectable(differences: Sequence[float], *, power: float = 0.8, alp
     """
     array = _finite(differences, "differences")
     if not 0 < alpha < power < 1:
-        raise ValueError(f"need 0 < alpha < power < 1, for example 0.05 and 0.8, not {alpha} and {power}")
+        raise InputError(f"need 0 < alpha < power < 1, for example 0.05 and 0.8, not {alpha} and {power}")
     if np.ptp(array) <= _NO_SPREAD:
         return math.nan
     df = array.size - 1
@@ -151,7 +153,7 @@ def equivalence(differences: Sequence[float], margin: float) -> float:
     """
     array = _finite(differences, "differences")
     if not 0 < margin < 1:
-        raise ValueError(f"margin must lie between 0 and 1, for example 0.05, not {margin}")
+        raise InputError(f"margin must lie between 0 and 1, for example 0.05, not {margin}")
     least = (1 - margin) ** array.size
     if np.ptp(array) <= _NO_SPREAD:
         return float(least if abs(array[0]) < margin else 1.0)
@@ -162,19 +164,19 @@ def equivalence(differences: Sequence[float], margin: float) -> float:
 
 def _check_confidence(confidence: float) -> None:
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, for example 0.95, not {confidence}")
+        raise InputError(f"confidence must lie between 0 and 1, for example 0.95, not {confidence}")
 
 
 def _finite(values: Sequence[float], name: str) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
-        raise ValueError(f"{name} must be a flat sequence of at least one finite number")
+        raise InputError(f"{name} must be a flat sequence of at least one finite number")
     return array
 
 
 def _bootstrap(values: NDArray[np.float64], confidence: float, resamples: int, rng: np.random.Generator) -> Interval:
     if resamples < 1:
-        raise ValueError(f"resamples must be at least 1, not {resamples}")
+        raise InputError(f"resamples must be at least 1, not {resamples}")
     if values.size == 1:
         return Interval(math.nan, math.nan, "n=1")
     if values.min() == values.max():

@@ -14,6 +14,7 @@ from rag_notes.papers.verdicts import AGREES, CONTRADICTED, EQUIVALENT, INCONCLU
 from rag_notes.report.cells import method_label
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
+from rag_notes.types import InputError
 
 _WIDTH = 7.0  # inches, of a page
 _ROW, _HEAD = 0.17, 0.55  # inches for a comparison, for the head and axis of a panel
@@ -39,7 +40,7 @@ def forest_figure(orders: pd.DataFrame, *, metric: str = "f1") -> NotebookFigure
     """
     shown = orders[(orders["metric"] == metric) & (orders["verdict"] != NOT_RUN)]
     if shown.empty:
-        raise ValueError(f"nothing to draw: no comparison by {metric} was run")
+        raise InputError(f"nothing to draw: no comparison by {metric} was run")
     panels = []
     for (dataset, model, paper), group in shown.groupby(["dataset", "our_model", "paper"], sort=False):
         rows = group.to_dict("records")

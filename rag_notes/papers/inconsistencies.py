@@ -14,6 +14,7 @@ import pandas as pd
 
 from rag_notes.papers.numbers import PAPERS, corpus_sizes, paper_cells, paper_claims
 from rag_notes.report.markdown import markdown
+from rag_notes.types import InputError
 
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "deepnote": {"top_k": "5", "max_step": "3", "max_failure": "2", "retriever": "bm25"},  # section 4.3, Table 1
@@ -132,7 +133,7 @@ def _gains(cells: Iterable[Cell]) -> Iterator[Finding]:
             if own is not None and theirs is not None:
                 gains[model] = (own.value - theirs.value, _agrees(own.value - theirs.value, cell, own, theirs))
         if cell.model not in gains:
-            raise ValueError(f"{cell.paper}, {_where(cell)}: a difference of rows that are not in the table")
+            raise InputError(f"{cell.paper}, {_where(cell)}: a difference of rows that are not in the table")
         gain, agrees = gains[cell.model]
         if not agrees:
             what = f"not the gain over {other} of {cell.model}"
@@ -246,7 +247,7 @@ def _claims(index: Mapping[Key, Cell], claims: pd.DataFrame) -> Iterator[Finding
 def _claimed(index: Mapping[Key, Cell], claim: Mapping[Hashable, Any], method: str, setting: str) -> Cell:
     key = (claim["paper"], claim[method], claim["dataset"], claim["model"], claim[setting], claim["metric"])
     if key not in index:
-        raise ValueError(f"claim {claim['id']!r}: the tables of {key[0]} have no cell {_spaced(*key[1:])!r}")
+        raise InputError(f"claim {claim['id']!r}: the tables of {key[0]} have no cell {_spaced(*key[1:])!r}")
     return index[key]
 
 

@@ -10,6 +10,7 @@ from pandas.io.formats.style import Styler
 from rag_notes.config import PROJECT
 from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.tables import METRIC_LABELS, styled
+from rag_notes.types import InputError
 
 PAPERS = ("deepnote", "adaptive_note", "amber", "chain_of_note")
 """The papers, each with a file of its cells in `data/paper/`."""
@@ -56,7 +57,7 @@ def paper_results(model: str | None = None) -> pd.DataFrame:
     main = cells[(cells["table"] == cells["paper"].map(_MAIN_TABLES)) & (cells["setting"] == "")]
     if model is not None:
         if model not in set(main["model"]):
-            raise ValueError(f"no paper has results of model {model!r}; they have {sorted(set(main['model']))}")
+            raise InputError(f"no paper has results of model {model!r}; they have {sorted(set(main['model']))}")
         main = main[main["model"] == model]
     return main.reset_index(drop=True)
 

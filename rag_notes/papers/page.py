@@ -19,6 +19,7 @@ from rag_notes.report.markdown import markdown
 from rag_notes.report.page import render, sound, style
 from rag_notes.report.tables import METRIC_LABELS, write_csv
 from rag_notes.running.records import Run, load_runs
+from rag_notes.types import InputError
 
 MARKERS = ("<!-- verification -->", "<!-- /verification -->")
 """What the summary stands between in a README."""
@@ -127,7 +128,7 @@ def write_summary(path: str | Path, text: str) -> None:
     path = Path(path)
     parts = re.split("|".join(map(re.escape, MARKERS)), whole := path.read_text(encoding="utf-8"))
     if len(parts) != 3 or whole.find(MARKERS[0]) > whole.find(MARKERS[1]):
-        raise ValueError(f"{path}: needs the lines {MARKERS[0]} and {MARKERS[1]} once, where the summary is to stand")
+        raise InputError(f"{path}: needs the lines {MARKERS[0]} and {MARKERS[1]} once, where the summary is to stand")
     write_atomically(path, f"{parts[0]}{MARKERS[0]}\n\n{text.strip()}\n\n{MARKERS[1]}{parts[2]}")
 
 

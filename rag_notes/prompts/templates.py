@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import get_args
 
-from rag_notes.types import Language, Passage
+from rag_notes.types import InputError, Language, Passage
 
 PACKAGED = Path(__file__).parent
 SETS = ("papers", "small")
@@ -20,7 +20,7 @@ PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")  # a lower-case name in braces; JSON 
 Value = str | Sequence[str] | Sequence[Passage]
 
 
-class TemplateError(ValueError):
+class TemplateError(InputError):
     """A prompt template that is missing or does not fit its use."""
 
 

@@ -19,6 +19,7 @@ from rag_notes.report.site import trace_links
 from rag_notes.report.tables import METRIC_LABELS, write_csv
 from rag_notes.running.correctness import correctness, meanings
 from rag_notes.running.records import Key, Sample
+from rag_notes.types import InputError
 
 LISTED = 20
 """Differing questions that the text names."""
@@ -70,7 +71,7 @@ def kind_of(out: str | Path) -> str:
     """Tell what to write by the ending of a file's name: html or csv. Raises ValueError for any other."""
     kind = Path(out).suffix.lower().removeprefix(".")
     if kind not in ("html", "csv"):
-        raise ValueError(f"{out}: a comparison is written as .html or .csv; name such a file")
+        raise InputError(f"{out}: a comparison is written as .html or .csv; name such a file")
     return kind
 
 

@@ -13,6 +13,7 @@ from rag_notes.report.cells import method_label
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.running.records import Run
+from rag_notes.types import InputError
 
 _COUNT_LABELS = {
     "searches": "Searches a question",
@@ -45,7 +46,7 @@ def curve_figure(points: pd.DataFrame, x: str, xlabel: str, *, line: str = "fami
     """
     points = points[points["mean"].notna()]
     if points.empty:
-        raise ValueError("nothing to draw: no question was answered without error")
+        raise InputError("nothing to draw: no question was answered without error")
     datasets, metrics, lines = (list(dict.fromkeys(points[name])) for name in ("dataset", "metric", line))
     categories = None if pd.api.types.is_numeric_dtype(points[x]) else list(dict.fromkeys(points[x]))
     with mpl.rc_context(STYLE):

@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rag_notes.report.cells import method_label
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, write_csv
+from rag_notes.types import InputError
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """The colours of Okabe and Ito, told apart by the colour-blind; yellow is left out, too light on white."""
@@ -119,7 +120,7 @@ def main_figure(
     }
     panels = {dataset: shown for dataset, shown in panels.items() if shown}
     if not panels:
-        raise ValueError(f"nothing to draw: the results have none of the metrics {list(metrics)}")
+        raise InputError(f"nothing to draw: the results have none of the metrics {list(metrics)}")
     shown = results[results["metric"].isin(metrics)]
     theirs = pd.DataFrame(columns=["paper", "model", "dataset", "metric"]) if paper is None else paper
     theirs = theirs[theirs["metric"].isin(metrics)]

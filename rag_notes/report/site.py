@@ -26,6 +26,7 @@ from rag_notes.report.page import TEMPLATES, places, render, sound, style, title
 from rag_notes.report.tables import METRIC_LABELS, diagnostics, results, results_table
 from rag_notes.running.correctness import correctness, meanings
 from rag_notes.running.records import Key, RecordError, Run, Sample, sample_line
+from rag_notes.types import InputError
 
 _OURS = ("runs", "style.css", "script.js", "index.html", "report.json")  # in this order: the last one says it is whole
 
@@ -41,7 +42,7 @@ def write_report(runs: Mapping[str, Run], out: str | Path, *, baseline: str | No
     """
     out = Path(out)
     if not runs:
-        raise ValueError("a report needs at least one run")
+        raise InputError("a report needs at least one run")
     for name, run in runs.items():
         if not run.samples:
             raise RecordError(f"{name}: the run has no samples yet; finish it with `rag-notes run`")

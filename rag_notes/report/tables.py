@@ -14,6 +14,7 @@ from rag_notes.files import write_atomically
 from rag_notes.metrics.stats import Interval, PairedDifference, holm, mean_interval, paired_difference
 from rag_notes.report.cells import DISAGREE, disagree, interval_text, method_label
 from rag_notes.running.records import Run
+from rag_notes.types import InputError
 
 ANSWER_METRICS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit", "reject")
 """The metrics of an answer, in the order of every table and figure; a data set has those of its questions' tasks."""
@@ -71,11 +72,11 @@ def results(
     """
     names = [run.label for run in runs]
     if repeated := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"two runs of {min(repeated)!r}; make one table for each model or setting")
+        raise InputError(f"two runs of {min(repeated)!r}; make one table for each model or setting")
     rows: list[dict[str, Any]] = []
     for run in runs:
         if baseline is not None and baseline not in run.methods:
-            raise ValueError(f"baseline {baseline!r} is not in the run of {run.label!r}, which has {run.methods}")
+            raise InputError(f"baseline {baseline!r} is not in the run of {run.label!r}, which has {run.methods}")
         scores = _scores(run)
         family_of = partial(_family, run, scores=scores, baseline=baseline, confidence=confidence, resamples=resamples)
         answer, retrieval = (

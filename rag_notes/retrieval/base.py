@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rag_notes.datasets.corpus_file import passage_line
-from rag_notes.types import Hit, Passage
+from rag_notes.types import Hit, InputError, Passage
 
 
 class RetrieverError(RuntimeError):
@@ -95,7 +95,7 @@ def id_ranks(passages: Iterable[Passage]) -> npt.NDArray[np.int64]:
     by_id = sorted(range(len(ids)), key=ids.__getitem__)
     for before, after in pairwise(by_id):
         if ids[before] == ids[after]:
-            raise ValueError(f"two passages of the corpus have the id {ids[after]!r}; ids must differ")
+            raise InputError(f"two passages of the corpus have the id {ids[after]!r}; ids must differ")
     ranks = np.empty(len(by_id), dtype=np.int64)
     ranks[by_id] = np.arange(len(by_id))
     return ranks

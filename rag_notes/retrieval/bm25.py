@@ -25,7 +25,7 @@ from rag_notes.datasets.corpus_file import CorpusFile, check_ids
 from rag_notes.files import replacing
 from rag_notes.retrieval.base import Corpus, Counted, corpus_checksum
 from rag_notes.retrieval.tokenize import Tokenizer, detect_language
-from rag_notes.types import Hit, Passage
+from rag_notes.types import Hit, InputError, Passage
 
 _K1, _B = 1.2, 0.75  # constants of tantivy, Lucene's defaults
 _TERMS, _LENGTH, _PLACE = "terms", "length", "place"
@@ -78,7 +78,7 @@ class BM25:
         words = self._searcher.aggregate(tantivy.Query.all_query(), {"sum": {"sum": {"field": _LENGTH}}})
         self._mean_length = words["sum"]["value"] / corpus.passages
         if not self._mean_length:
-            raise ValueError(f"no passage of the corpus has a word that can be indexed with {tokenizer}")
+            raise InputError(f"no passage of the corpus has a word that can be indexed with {tokenizer}")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class BM25:
         if isinstance(queries, str):
             raise TypeError("queries is one string; pass a list of queries")
         if top_k < 1:
-            raise ValueError(f"top_k is {top_k}; it must be at least 1")
+            raise InputError(f"top_k is {top_k}; it must be at least 1")
         return [self._search_one(query, top_k) for query in queries]
 
     def _search_one(self, query: str, top_k: int) -> list[Hit]:
@@ -157,7 +157,7 @@ def bm25(
     file that changes meanwhile.
     """
     if next(iter(corpus), None) is None:
-        raise ValueError("the corpus is empty, nothing can be retrieved: set dataset.<name>.corpus to its passages")
+        raise InputError("the corpus is empty, nothing can be retrieved: set dataset.<name>.corpus to its passages")
     tokenizer = Tokenizer(detect_language(corpus) if language == "auto" else language, stemming, stop_words)
     passage_at = corpus.at if isinstance(corpus, CorpusFile) else corpus.__getitem__
     if cache is None:
@@ -196,7 +196,7 @@ def _open(folder: Path) -> tuple[tantivy.Index, Corpus] | None:
         meta = json.loads((folder / _META).read_text(encoding="utf-8"))
         corpus, files = Corpus(**meta["corpus"]), _checksums(folder)
         if wrong := sorted(name for name, _ in files.items() ^ meta["files"].items()):
-            raise ValueError(f"not as it was written: {wrong[0]}")  # noqa: TRY301
+            raise InputError(f"not as it was written: {wrong[0]}")
         return _searchable(tantivy.Index.open(str(folder / _INDEX))), corpus
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         _discard(folder, f"is damaged and is built again: {error!r}")
@@ -219,7 +219,7 @@ def _build(
     seen = _fill(index, corpus, tokenizer, memory_mb, there=there)
     if _identity(corpus) != identity:
         shutil.rmtree(path)
-        raise ValueError("the corpus changed while it was indexed; index it again")
+        raise InputError("the corpus changed while it was indexed; index it again")
     meta = {"corpus": seen._asdict(), "files": _checksums(folder)}
     with replacing(folder / _META) as file:  # last: without it nothing looks whole
         file.write(json.dumps(meta, indent=2).encode())

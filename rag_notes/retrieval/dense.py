@@ -10,7 +10,7 @@ from rag_notes.retrieval.base import id_ranks
 from rag_notes.retrieval.encoders import Encoder, Vectors
 from rag_notes.retrieval.search import Index, exact
 from rag_notes.retrieval.vectors import VectorFile, cached_vectors
-from rag_notes.types import Hit, Passage, Positive
+from rag_notes.types import Hit, InputError, Passage, Positive
 
 _DECIMALS = 6  # of scores
 _SLACK = 1e-5  # what an inner product in single precision may be off, relative to the best one
@@ -42,17 +42,17 @@ class DenseRetriever:
         if isinstance(queries, str):
             raise TypeError("queries is one string; pass a list of queries")
         if top_k < 1:
-            raise ValueError(f"top_k is {top_k}; it must be at least 1")
+            raise InputError(f"top_k is {top_k}; it must be at least 1")
         if not queries:
             return []
         vectors = self._encoder.encode_queries(queries)
         if vectors.shape != (len(queries), self._vectors.shape[1]):
-            raise ValueError(
+            raise InputError(
                 f"the encoder gives queries {vectors.shape[-1]} dimensions, the vectors in {self._file.folder} have "
                 f"{self._vectors.shape[1]}"
             )
         if not np.isfinite(vectors).all():
-            raise ValueError("the encoder gives a query a vector that is not finite")
+            raise InputError("the encoder gives a query a vector that is not finite")
         candidates = self._candidates(vectors, top_k)
         return [self._rank(vector, rows, top_k) for vector, rows in zip(vectors, candidates, strict=True)]
 

@@ -10,7 +10,7 @@ from rag_notes.retrieval.elastic_index import kept
 from rag_notes.retrieval.elastic_search import ElasticsearchRetriever, IndexOptions, command_line
 from rag_notes.retrieval.elastic_server import Server
 from rag_notes.retrieval.tokenize import detect_language
-from rag_notes.types import NonNegative, Passage, Positive
+from rag_notes.types import InputError, NonNegative, Passage, Positive
 
 _ANALYZERS = {"en": "english", "zh": "cjk"}  # that Elasticsearch comes with
 
@@ -134,9 +134,9 @@ def elasticsearch(
     """
     given = {name: value for name, value in locals().items() if name != "corpus"}
     if not fields or len(set(fields)) < len(fields):
-        raise ValueError(f"retriever.fields is {list(fields)}; expected title, text or both")
+        raise InputError(f"retriever.fields is {list(fields)}; expected title, text or both")
     if title_weight is not None and set(fields) != {"title", "text"}:
-        raise ValueError(
+        raise InputError(
             f"retriever.title_weight={title_weight} needs retriever.fields=[title,text], not {list(fields)}"
         )
     server = Server(

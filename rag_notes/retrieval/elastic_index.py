@@ -12,7 +12,7 @@ from tqdm import tqdm
 from rag_notes.llm.store import canonical_json
 from rag_notes.retrieval.base import Corpus, Counted, RetrieverError, measure
 from rag_notes.retrieval.elastic_server import RefusedError, Server, is_momentary, reason_of
-from rag_notes.types import Passage
+from rag_notes.types import InputError, Passage
 
 _LONGEST_ID = 512  # bytes in UTF-8; one that is longer would have the server refuse the whole chunk
 _META = "rag_notes"  # the key of the mapping's _meta
@@ -126,7 +126,7 @@ def build_index(
     """
     size = measure(corpus)
     if not size.passages:
-        raise ValueError("the corpus is empty, there is nothing to index: set dataset.<name>.corpus to its passages")
+        raise InputError("the corpus is empty, there is nothing to index: set dataset.<name>.corpus to its passages")
     meta = carried(size, content)
     body = index_body(content, meta, shards=shards, replicas=replicas)
     index = f"{alias}-{hashlib.sha256(canonical_json([meta, shards]).encode()).hexdigest()[:12]}"
@@ -222,7 +222,7 @@ def _load(
             if server.retries > retries:
                 bar.set_postfix_str(f"{server.retries - retries} sent again", refresh=False)
     if counted.seen() != size:
-        raise ValueError(
+        raise InputError(
             f"the corpus changed while it was indexed: {counted.seen().passages} passages now, {size.passages} before; "
             "index it again"
         )
@@ -236,7 +236,7 @@ def _send(server: Server, index: str, chunk: Sequence[tuple[int, Passage]], cont
         operations: list[dict[str, Any]] = []
         for position, passage in waiting:
             if (length := len(passage.id.encode())) > _LONGEST_ID:
-                raise ValueError(
+                raise InputError(
                     f"the id of passage {position + 1} ({passage.id[:80]!r}) has {length} bytes; Elasticsearch takes "
                     f"{_LONGEST_ID}"
                 )
@@ -266,7 +266,7 @@ def _check_positions(server: Server, index: str, there: Sequence[tuple[int, Pass
     found = server.call(lambda client: client.mget(index=index, ids=ids, source_includes=["position"]).body)["docs"]
     for (position, passage), document in zip(there, found, strict=True):
         if (other := document["_source"]["position"]) != position:
-            raise ValueError(
+            raise InputError(
                 f"passages {other + 1} and {position + 1} of the corpus have the same id {passage.id!r}; ids must "
                 f"differ. The unfinished index {index} can be deleted"
             )

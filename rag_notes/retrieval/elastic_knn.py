@@ -12,7 +12,7 @@ from rag_notes.retrieval.elastic_search import ElasticsearchRetriever, IndexOpti
 from rag_notes.retrieval.elastic_server import Server
 from rag_notes.retrieval.encoders import Encoder
 from rag_notes.retrieval.vectors import VectorFile, cached_vectors, describe_passages
-from rag_notes.types import NonNegative, Passage, Positive
+from rag_notes.types import InputError, NonNegative, Passage, Positive
 
 _FIELD = "vector"
 _MOST = 10_000  # candidates that the server takes
@@ -154,16 +154,16 @@ class ElasticsearchKNN(ElasticsearchRetriever):
 
     def _searches(self, queries: Sequence[str], top_k: int) -> list[dict[str, Any]]:
         if top_k > _MOST:
-            raise ValueError(f"top_k is {top_k}; Elasticsearch finds at most {_MOST} by their vectors")
+            raise InputError(f"top_k is {top_k}; Elasticsearch finds at most {_MOST} by their vectors")
         checked = self._check()
         vectors, dimensions = self._encoder.encode_queries(queries), checked.settings["vectors"]["dimensions"]
         if vectors.shape != (len(queries), dimensions):
-            raise ValueError(
+            raise InputError(
                 f"the encoder gives queries {vectors.shape[-1]} dimensions, the vectors in {checked.name} have "
                 f"{dimensions}"
             )
         if not np.isfinite(vectors).all():
-            raise ValueError("the encoder gives a query a vector that is not finite")
+            raise InputError("the encoder gives a query a vector that is not finite")
         # All candidates are found, so that the server sorts by id what ties with the last of the hits.
         found = max(self._candidates, top_k)
         searched = {"field": _FIELD, "k": found, "num_candidates": found}

@@ -22,7 +22,7 @@ from rag_notes.retrieval.elastic_index import (
     measure,
 )
 from rag_notes.retrieval.elastic_server import Server, is_momentary, reason_of
-from rag_notes.types import Hit, Passage
+from rag_notes.types import Hit, InputError, Passage
 
 _TOGETHER = 250  # searches in a request: the server refuses one above 100 MB, and a vector can take 80 kB
 
@@ -124,7 +124,7 @@ class ElasticsearchRetriever(abc.ABC):
         if isinstance(queries, str):
             raise TypeError("queries is one string; pass a list of queries")
         if top_k < 1:
-            raise ValueError(f"top_k is {top_k}; it must be at least 1")
+            raise InputError(f"top_k is {top_k}; it must be at least 1")
         index = self._check().name
         if not queries:
             return []
@@ -228,7 +228,7 @@ def _missing(answer: Mapping[str, Any]) -> str | None:
             raise RetrieverError(
                 f"the index went away during the searches: {reason}; the same command looks for it anew"
             )
-        raise ValueError(f"Elasticsearch refused the search: {reason}")
+        raise InputError(f"Elasticsearch refused the search: {reason}")
     shards = answer["_shards"]
     if answer["timed_out"] or shards["failed"] or shards["successful"] != shards["total"]:
         timed_out = ", timed out" if answer["timed_out"] else ""

@@ -15,6 +15,7 @@ from elastic_transport import ConnectionTimeout, TlsError, TransportError
 from elasticsearch import ApiError, AuthenticationException, AuthorizationException, Elasticsearch
 
 from rag_notes.retrieval.base import RetrieverError
+from rag_notes.types import InputError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -51,14 +52,14 @@ class Server:
     ) -> None:
         _check_hosts(hosts)
         if ca_file is not None and not Path(ca_file).is_file():
-            raise ValueError(f"retriever.ca_file={ca_file}: no such file; name the CA certificate of the server, PEM")
+            raise InputError(f"retriever.ca_file={ca_file}: no such file; name the CA certificate of the server, PEM")
         if ca_file is not None and (plain := [host for host in hosts if not host.startswith("https://")]):
-            raise ValueError(f"retriever.ca_file is for https, and retriever.hosts has {plain[0]}")
+            raise InputError(f"retriever.ca_file is for https, and retriever.hosts has {plain[0]}")
         key, user, password = (os.environ.get(name) for name in (api_key_variable, user_variable, password_variable))
         if bool(user) != bool(password):
-            raise ValueError(f"set both environment variables {user_variable} and {password_variable}, or neither")
+            raise InputError(f"set both environment variables {user_variable} and {password_variable}, or neither")
         if key and user:
-            raise ValueError(f"both {api_key_variable} and {user_variable} are set; unset the one that is not meant")
+            raise InputError(f"both {api_key_variable} and {user_variable} are set; unset the one that is not meant")
         self.where = ", ".join(hosts)
         self.retries = 0
         self._who = f"the API key in {api_key_variable}" if key else f"the user and password in {user_variable}"
@@ -205,10 +206,10 @@ def reason_of(body: Any) -> str:
 
 def _check_hosts(hosts: Sequence[str]) -> None:
     if not hosts:
-        raise ValueError("retriever.hosts is empty; name at least one, for example http://127.0.0.1:9200")
+        raise InputError("retriever.hosts is empty; name at least one, for example http://127.0.0.1:9200")
     for number, host in enumerate(hosts):
         if "@" in host:
-            raise ValueError(
+            raise InputError(
                 f"retriever.hosts[{number}] has a user or password in it; they belong in environment variables, see "
                 "retriever.user_variable and retriever.password_variable"
             )
@@ -218,4 +219,4 @@ def _check_hosts(hosts: Sequence[str]) -> None:
         except ValueError:  # a port that is no number
             complete = False
         if not complete:
-            raise ValueError(f"retriever.hosts[{number}] is {host!r}; expected for example http://127.0.0.1:9200")
+            raise InputError(f"retriever.hosts[{number}] is {host!r}; expected for example http://127.0.0.1:9200")

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_notes.types import Positive
+from rag_notes.types import InputError, Positive
 
 Vectors = NDArray[np.float32]
 _WEIGHTS = ("*.safetensors", "*.bin", "*.json")
@@ -98,16 +98,16 @@ class OnnxEncoder:
             self._session = onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
             self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # both packages raise their own classes, tokenizers a bare Exception
-            raise ValueError(f"{folder}: onnxruntime or tokenizers cannot read the model ({error})") from None
+            raise InputError(f"{folder}: onnxruntime or tokenizers cannot read the model ({error})") from None
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._tokenizer.enable_truncation(max_length)
         self._inputs = [entry.name for entry in self._session.get_inputs()]
         if unknown := set(self._inputs) - {"input_ids", "attention_mask", "token_type_ids"}:
-            raise ValueError(f"{weights}: the model wants {sorted(unknown)}, which is no input of an encoder of text")
+            raise InputError(f"{weights}: the model wants {sorted(unknown)}, which is no input of an encoder of text")
         rank = len(self._session.get_outputs()[0].shape)
         if rank != (2 if pooling == "none" else 3):
-            raise ValueError(
+            raise InputError(
                 f"{weights}: the first output has {rank} axes, which does not fit pooling={pooling}: it takes "
                 "(texts, tokens, dimensions) for cls and mean, (texts, dimensions) for none"
             )
@@ -187,7 +187,7 @@ class SentenceTransformersEncoder:
                 str(folder) if folder.is_dir() else model, revision=revision, device=device
             )
         except Exception as error:  # the Hub's, torch's and transformers' classes have nothing in common
-            raise ValueError(
+            raise InputError(
                 f"{model}: sentence-transformers cannot load it ({error}); offline, give a folder that holds it"
             ) from None
         if max_length is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import openai
 
 from rag_notes.retrieval.encoders import Encoded, Vectors, unit
-from rag_notes.types import Positive
+from rag_notes.types import InputError, Positive
 
 
 class EndpointEncoder:
@@ -41,7 +41,7 @@ class EndpointEncoder:
     ) -> None:
         self._key = os.environ.get(api_key_variable) or ""
         if not self._key and "api.openai.com" in base_url:
-            raise ValueError(
+            raise InputError(
                 f"retriever.encoder needs a key: set the environment variable {api_key_variable}, or name your own "
                 "server with retriever.encoder.base_url=http://127.0.0.1:8000/v1"
             )
@@ -113,10 +113,10 @@ def _read_vectors(body: Any, count: int, dimensions: int | None) -> Vectors:
     items = body["data"]
     by_index = {item["index"]: item["embedding"] for item in items}
     if len(items) != count or set(by_index) != set(range(count)):
-        raise ValueError(f"{len(items)} vectors with the indices {sorted(by_index)[:5]}... for {count} texts")
+        raise InputError(f"{len(items)} vectors with the indices {sorted(by_index)[:5]}... for {count} texts")
     vectors = np.asarray([by_index[index] for index in range(count)], dtype=np.float32)
     if vectors.ndim != 2 or not vectors.shape[1] or not np.isfinite(vectors).all():
-        raise ValueError("not one list of finite numbers for each text")
+        raise InputError("not one list of finite numbers for each text")
     if dimensions not in (None, vectors.shape[1]):
-        raise ValueError(f"{vectors.shape[1]} dimensions where {dimensions} were asked for")
+        raise InputError(f"{vectors.shape[1]} dimensions where {dimensions} were asked for")
     return vectors

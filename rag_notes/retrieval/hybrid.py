@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rag_notes.retrieval.base import Retriever
-from rag_notes.types import Hit, NonNegative, Passage, Positive
+from rag_notes.types import Hit, InputError, NonNegative, Passage, Positive
 
 
 class Hybrid:
@@ -29,7 +29,7 @@ class Hybrid:
         if isinstance(queries, str):
             raise TypeError("queries is one string; pass a list of queries")
         if top_k < 1:
-            raise ValueError(f"top_k is {top_k}; it must be at least 1")
+            raise InputError(f"top_k is {top_k}; it must be at least 1")
         rankings = [part.search(queries, max(top_k, self._depth)) for part in self._parts]
         return [self._fuse(pair, top_k) for pair in zip(*rankings, strict=True)]
 

@@ -8,7 +8,7 @@ from typing import Any
 from rag_notes.metrics.answer import normalize_answer
 from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.retrieval.base import Retriever
-from rag_notes.types import Dataset, Hit, Passage, Question
+from rag_notes.types import Dataset, Hit, InputError, Passage, Question
 
 _YES_NO = frozenset({"yes", "no", "是", "不是", "否"})  # "no" occurs in "known": no passage holds such an answer
 
@@ -27,9 +27,9 @@ class ControlledNoise:
 
     def __init__(self, retriever: Retriever, dataset: Dataset, noise_percent: int) -> None:
         if not 0 <= noise_percent <= 100:
-            raise ValueError(f"noise_percent is {noise_percent}; it must lie between 0 and 100")
+            raise InputError(f"noise_percent is {noise_percent}; it must lie between 0 and 100")
         if unusable := set(dataset.questions) - set(controllable(dataset)):
-            raise ValueError(
+            raise InputError(
                 f"noise cannot be controlled for question {min(question.id for question in unusable)!r}: it has no "
                 "gold passage in the corpus, or the text of another question; leave it out"
             )
@@ -46,7 +46,7 @@ class ControlledNoise:
         `top_k` below 1.
         """
         if top_k < 1:
-            raise ValueError(f"top_k is {top_k}; it must be at least 1")
+            raise InputError(f"top_k is {top_k}; it must be at least 1")
         return [self._search_one(query, top_k) for query in queries]
 
     def describe(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class ControlledNoise:
 
     def _search_one(self, query: str, top_k: int) -> list[Hit]:
         if (question := self._questions.get(query)) is None:
-            raise ValueError(
+            raise InputError(
                 f"{query!r} is no question of the data set, and noise can be controlled for those only; choose methods "
                 "that search once, by the question itself, for example method=[vanilla,chain_of_note]"
             )

@@ -15,7 +15,7 @@ from tqdm import trange
 
 from rag_notes.retrieval.encoders import Vectors, file_checksum
 from rag_notes.retrieval.vectors import VectorFile, write_json
-from rag_notes.types import NonNegative, Positive
+from rag_notes.types import InputError, NonNegative, Positive
 
 BLOCK = 65_536  # vectors looked at together: bounds the memory of exact search, and the copy of float16 in float32
 RECALL_AT, RECALL_QUERIES = 10, 200  # neighbours of so many passages, evenly spread over the corpus, as queries
@@ -101,7 +101,7 @@ def ivf(
     package, (count, dimensions) = faiss(), file.vectors.shape
     lists = lists or round(4 * count**0.5)
     if lists > count:
-        raise ValueError(f"retriever.index.lists={lists}, but the corpus has {count} passages; give fewer lists")
+        raise InputError(f"retriever.index.lists={lists}, but the corpus has {count} passages; give fewer lists")
     kept = _Kept(file, {"kind": "ivf", "lists": lists, "seed": seed})
     with FileLock(kept.lock):
         if (index := kept.load()) is None:
@@ -162,10 +162,10 @@ class _Kept:
         try:
             written = json.loads(self.meta.read_text(encoding="utf-8"))["sha256"]
             if (actual := file_checksum(self.path)) != written:
-                raise ValueError(f"checksum {actual}, written with {written}")  # noqa: TRY301
+                raise InputError(f"checksum {actual}, written with {written}")
         except (OSError, ValueError, TypeError, KeyError) as error:
             advice = f"delete it and {self.meta.name} to build it again"
-            raise ValueError(f"{self.path} is damaged ({error}); {advice}") from None
+            raise InputError(f"{self.path} is damaged ({error}); {advice}") from None
         return faiss().read_index(str(self.path))
 
     def fill_and_save(self, index: Any) -> None:

@@ -12,7 +12,7 @@ import jieba
 import Stemmer
 from stopwords import stopwords
 
-from rag_notes.types import Language, Passage
+from rag_notes.types import InputError, Language, Passage
 
 # Han characters with the iteration mark and the ideographic zero, as the inside of a character class.
 _CJK = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -71,7 +71,7 @@ class Tokenizer:
 
     def __post_init__(self) -> None:
         if self.language not in ("en", "zh"):
-            raise ValueError(f"language is {self.language!r}; it must be 'en' or 'zh'")
+            raise InputError(f"language is {self.language!r}; it must be 'en' or 'zh'")
 
     @property
     def settings(self) -> dict[str, str | bool]:

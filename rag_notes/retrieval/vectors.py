@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.retrieval.encoders import Encoder, file_checksum
-from rag_notes.types import Passage
+from rag_notes.types import InputError, Passage
 
 META, VECTORS, PROGRESS = "meta.json", "vectors.npy", "progress.json"
 _CHECKPOINT = 4  # batches between two checkpoints: what a kill costs at most
@@ -47,7 +47,7 @@ def cached_vectors(
     Raises as `encode_corpus`, and `ValueError` for an empty corpus.
     """
     if not passages:
-        raise ValueError("the corpus is empty, nothing can be retrieved: set dataset.<name>.corpus to its passages")
+        raise InputError("the corpus is empty, nothing can be retrieved: set dataset.<name>.corpus to its passages")
     if folder is None:
         key = json.dumps([describe_vectors(passages, encoder, dtype), batch_size], sort_keys=True)
         path = Path(cache) / f"dense-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
@@ -93,7 +93,7 @@ def open_vectors(folder: str | Path, wanted: Mapping[str, Any] | None = None) ->
         _check_same(folder, meta, wanted)
     path = folder / VECTORS
     if (actual := file_checksum(path)) != meta["sha256"]:
-        raise ValueError(
+        raise InputError(
             f"{path} is damaged: checksum {actual}, written with {meta['sha256']}; delete {folder} to encode again"
         )
     return VectorFile(folder, _load(path, "r"), meta)
@@ -192,16 +192,16 @@ def _load(path: Path, mode: Literal["r", "r+"]) -> NDArray[Any]:
         if mode == "r+":  # in this mode alone numpy would fill up a file that is too short
             vectors = np.load(path, mmap_mode=mode)
     except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); delete {path.parent} to encode again") from None
+        raise InputError(f"{path} is damaged ({error}); delete {path.parent} to encode again") from None
     return vectors
 
 
 def _check_batch(vectors: NDArray[Any], dimensions: int, ids: Sequence[str]) -> None:
     if vectors.shape != (len(ids), dimensions):
-        raise ValueError(f"the encoder gave vectors of shape {vectors.shape}, expected {(len(ids), dimensions)}")
+        raise InputError(f"the encoder gave vectors of shape {vectors.shape}, expected {(len(ids), dimensions)}")
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
-        raise ValueError(
+        raise InputError(
             f"the vector of passage {ids[int(np.argmin(finite))]!r} is not finite in {vectors.dtype}; store float32, "
             "or mend the model"
         )
@@ -209,7 +209,7 @@ def _check_batch(vectors: NDArray[Any], dimensions: int, ids: Sequence[str]) -> 
 
 def _check_same(folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     if lines := differences({name: found.get(name) for name in wanted}, wanted):
-        raise ValueError(
+        raise InputError(
             f"{folder} holds vectors made otherwise; name another folder or delete this one:\n  " + "\n  ".join(lines)
         )
 
@@ -223,11 +223,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if missing := {"encoder", "corpus", "dtype", "truncated"} - set(content):
-            raise ValueError(f"lacks {', '.join(sorted(missing))}")  # noqa: TRY301
+            raise InputError(f"lacks {', '.join(sorted(missing))}")
     except FileNotFoundError:
         raise FileNotFoundError(f"{path.parent}: no finished vector file (there is no {path.name})") from None
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}); delete {path.parent} to encode again") from None
+        raise InputError(f"{path} is damaged ({error}); delete {path.parent} to encode again") from None
     return content
 
 

@@ -9,7 +9,7 @@ from rag_notes.config import Config, build_datasets, build_llm
 from rag_notes.llm.store import canonical_json
 from rag_notes.running.records import Annotation, Condition, Run, Sample
 from rag_notes.running.run import run_on
-from rag_notes.types import Hit
+from rag_notes.types import Hit, InputError
 
 Annotator = Callable[..., Awaitable[str]]
 """An async function `(about, rag, question, *, sha256)`: a method that is given what it asks about, by question id.
@@ -55,7 +55,7 @@ def _about(annotator: Annotator, samples: Sequence[Sample], about: Callable[[Sam
 
 class _Told(dict[str, Any]):
     def __missing__(self, question_id: str) -> Any:
-        raise ValueError(f"the run has no answer to {question_id}; run it again with retry_errors=true")
+        raise InputError(f"the run has no answer to {question_id}; run it again with retry_errors=true")
 
 
 class _NoSearch:
@@ -64,7 +64,7 @@ class _NoSearch:
     name = "none"
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
-        raise ValueError("an annotation of finished answers has no corpus to search; give it what it needs in `about`")
+        raise InputError("an annotation of finished answers has no corpus to search; give it what it needs in `about`")
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name}

@@ -37,7 +37,7 @@ from rag_notes.running.records import (
     write_info,
     write_samples,
 )
-from rag_notes.types import Dataset, Question
+from rag_notes.types import Dataset, InputError, Question
 
 QUESTIONS_PER_SLOT = 4  # under way for each concurrent call, so that every slot stays busy
 _PATIENCE = 0.2  # seconds between two looks at a folder that another process works in
@@ -80,7 +80,7 @@ async def evaluate(
     info = replace(described, overrides=list(overrides), studies=[] if study is None else [study])
     order = [(name, question.id) for question in questions for name in named]
     if len(set(order)) < len(order):
-        raise ValueError("two questions have the same id, or two methods the same name; each must have its own")
+        raise InputError("two questions have the same id, or two methods the same name; each must have its own")
 
     async with _opened(folder, info, retry_errors=retry_errors) as place:
         info = place.info

@@ -12,14 +12,14 @@ from pydantic import TypeAdapter, ValidationError
 from rag_notes.events import Counts, Event
 from rag_notes.files import write_atomically
 from rag_notes.running.old_records import info_of, sample_of
-from rag_notes.types import Question
+from rag_notes.types import InputError, Question
 
 Key = tuple[str, str]  # method, question id
 Annotation = Literal["evidence", "quest_eval"]
 T = TypeVar("T")
 
 
-class RecordError(ValueError):
+class RecordError(InputError):
     """A run folder that cannot be read or does not belong to this run."""
 
 

@@ -16,6 +16,7 @@ from rag_notes.running.correctness import Correctness, correctness
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
+from rag_notes.types import InputError
 
 _MARKS: dict[Correctness, tuple[str, str]] = {  # colour and marker, told apart without the colour
     "right": (PALETTE[0], "o"),
@@ -108,7 +109,7 @@ def cases_figure(run: Run, question_ids: Sequence[str]) -> NotebookFigure:
     Raises ValueError where no question is given, KeyError where the run lacks one.
     """
     if not question_ids:
-        raise ValueError("nothing to draw: no question is given")
+        raise InputError("nothing to draw: no question is given")
     with mpl.rc_context(STYLE):
         size = (1.6 + 0.75 * len(run.methods), 1.1 + 0.3 * len(question_ids))
         figure = NotebookFigure(figsize=size, layout="constrained")

@@ -19,6 +19,7 @@ from rag_notes.report.tables import counts
 from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
+from rag_notes.types import InputError
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 2.6, 2.5  # inches
 _LEGEND_COLUMNS = 6
@@ -115,7 +116,7 @@ def pareto_figure(points: pd.DataFrame, metric: str) -> NotebookFigure:
     ValueError where there is nothing to draw.
     """
     if points.empty:
-        raise ValueError("nothing to draw: no question was answered without error")
+        raise InputError("nothing to draw: no question was answered without error")
     datasets, kinds, methods = (list(dict.fromkeys(points[name])) for name in ("dataset", "cost_metric", "method"))
     with mpl.rc_context(STYLE):
         legend_rows = math.ceil(len(methods) / _LEGEND_COLUMNS)

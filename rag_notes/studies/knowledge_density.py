@@ -24,7 +24,7 @@ from rag_notes.running.annotate import annotate
 from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
-from rag_notes.types import Language, Passage, Question
+from rag_notes.types import InputError, Language, Passage, Question
 
 QUANTITIES: Mapping[str, str] = {
     "reference_tokens": "Reference (tokens)",
@@ -103,7 +103,7 @@ def reference_of(sample: Sample) -> list[dict[str, str]] | str:
         return notes[-1]
     found = searches(sample.trace)
     if len(found) != 1:
-        raise ValueError(
+        raise InputError(
             f"{sample.method} made {len(found)} searches and no note for {sample.question.id}: what it answered from "
             "is not known; choose methods that write notes or search once"
         )

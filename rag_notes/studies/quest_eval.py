@@ -17,7 +17,7 @@ from rag_notes.running.annotate import annotate
 from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
-from rag_notes.types import Question
+from rag_notes.types import InputError, Question
 
 METRICS = ("q_r", "t_p", "t_r", "t_f1", "q_gold")
 
@@ -102,5 +102,5 @@ def quest_results(runs: Sequence[Run], *, confidence: float = 0.95, resamples: i
 
 def _texts(sample: Sample) -> dict[str, str]:
     if not sample.gold:
-        raise ValueError(f"question {sample.question.id} has no gold answer to make questions from; leave it out")
+        raise InputError(f"question {sample.question.id} has no gold answer to make questions from; leave it out")
     return {"gold": sample.gold[0], "generated": sample.answer}

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeVar
 
+from rag_notes.types import InputError
+
 Item = TypeVar("Item")
 
 _ONSETS = ("b", "d", "f", "g", "h", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "gr", "kr", "tr")
@@ -52,7 +54,7 @@ def word(seed: int, index: int) -> str:
     outside 0 to `WORDS` - 1.
     """
     if not 0 <= index < WORDS:
-        raise ValueError(f"a world has {WORDS} words, there is no number {index}")
+        raise InputError(f"a world has {WORDS} words, there is no number {index}")
     factor, shift = _permutation(seed)
     number, coda = divmod((index * factor + shift) % WORDS, len(_CODAS))
     number, third = divmod(number, len(_SYLLABLES))
