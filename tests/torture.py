@@ -18,7 +18,10 @@ from rag_notes.config import build_datasets, build_retriever, load_config
 from rag_notes.llm import faults
 from rag_notes.llm.client import LLM, LLMError
 from rag_notes.llm.store import ResponseStore
-from rag_notes.methods import amber, deepnote, flare, vanilla
+from rag_notes.methods.amber import amber
+from rag_notes.methods.deepnote import deepnote
+from rag_notes.methods.flare import flare
+from rag_notes.methods.vanilla import vanilla
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run
 from tests.loopback import FAULTS, Loopback
@@ -70,7 +73,7 @@ def torture(folder: Path, rate: float, seed: int, limit: int, timeout: float = 5
                 run = start(folder / "rough", server.base_url, store, limit, timeout)
             except LLMError:
                 continue
-            if not (errors := run.info["samples"]["errors"]):
+            if not (errors := run.info.samples.errors):
                 break
             failed += errors
         seen = server.seen()
@@ -111,7 +114,7 @@ def _patiently(folder: Path, base_url: str, store: str, limit: int) -> None:
     faults.PAUSES = (0.005, 0.05)
     for _ in range(MOST_STARTS):
         try:
-            if not start(folder, base_url, store, limit).info["samples"]["errors"]:
+            if not start(folder, base_url, store, limit).info.samples.errors:
                 return
         except LLMError:
             continue
