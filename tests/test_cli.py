@@ -17,6 +17,7 @@ from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.complexity import read_labels
 from rag_notes.running.records import Progress, load_run, write_info, write_samples
 from rag_notes.running.silver_labels import STRATEGIES
+from tests.made import make_info, make_sample
 from tests.pages import check_links
 from tests.test_site import toy_run
 
@@ -267,22 +268,14 @@ def test_what_cannot_be_reported_or_compared_is_one_message_and_code_2(
 
 def strategies(folder: Path, outcomes: dict[str, str], methods: Sequence[str] = STRATEGIES) -> str:
     """A run folder with the three strategies: for each question which of them are right (1)."""
-    samples: list[dict[str, Any]] = [
-        {
-            "method": method,
-            "question_id": question,
-            "question": question,
-            "error": None,
-            "metrics": {"acc": float(mark)},
-            "trace": [],
-        }
+    samples = [
+        make_sample(method, question, {"acc": float(mark)}, question=question)
         for question, marks in outcomes.items()
         for method, mark in zip(methods, marks, strict=True)
     ]
     folder.mkdir()
-    lines(folder / "samples.jsonl", *samples)
-    info = {"dataset": {"name": "made"}, "settings": {"methods": dict.fromkeys(methods)}, "prompts": {}}
-    lines(folder / "run.json", info)
+    write_samples(folder / "samples.jsonl", samples)
+    write_info(folder, make_info("made", methods))
     return str(folder)
 
 

@@ -22,11 +22,12 @@ from rag_notes.methods.amber import amber
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.flare import flare
 from rag_notes.methods.vanilla import vanilla
+from rag_notes.running.describe import Method
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run
 from tests.loopback import FAULTS, Loopback
 
-METHODS = {"vanilla": vanilla, "deepnote": deepnote, "amber": amber, "flare": flare}
+METHODS: dict[str, Method] = {"vanilla": vanilla, "deepnote": deepnote, "amber": amber, "flare": flare}
 MOST_STARTS = 30
 ANSWERED = {"ok", "alias"}  # a model of another name answers, too
 
