@@ -83,8 +83,7 @@ def plan(args: argparse.Namespace) -> int:
     from rag_notes.studies.verification import parts
 
     chosen = load_config(args.options)
-    configs = [part for part, _ in parts(args.options)] if chosen.study.name == "verification" else [chosen]
-    print(planning.plan_table(asyncio.run(planning.plan(*configs))))
+    print(planning.plan_table(asyncio.run(planning.plan(*parts(chosen, args.options)))))
     return 0
 
 

@@ -417,7 +417,7 @@ def test_the_orders_of_a_data_set_of_the_papers_are_those_claimed_of_it() -> Non
 def test_the_figure_has_a_line_for_every_order_that_was_run() -> None:
     figure = forest_figure(verify_orders(own()), metric="acc")
     titles = [axes.get_title(loc="right") for axes in figure.axes]
-    assert titles == ["deepnote paper, tested on mini with a", "deepnote paper, tested on mini with b"]
+    assert titles == ["DeepNote paper, tested on mini with a", "DeepNote paper, tested on mini with b"]
     for axes in figure.axes:
         assert [text.get_text() for text in axes.get_yticklabels()] == ["DeepNote > Vanilla RAG"]
         assert axes.get_xlabel() == ("" if axes is figure.axes[0] else "Acc.: first - second system (points)")
