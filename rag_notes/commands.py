@@ -336,6 +336,17 @@ def compare(args: argparse.Namespace) -> int:
     return 0
 
 
+def table(args: argparse.Namespace) -> int:
+    """Print the scores of runs."""
+    from rag_notes.papers.page import find_runs
+    from rag_notes.report.scores import scores_markdown
+
+    chosen = load_config()
+    found = load_runs(args.runs or find_runs(PROJECT / chosen.runs))
+    print(scores_markdown(found, args.metric, chosen.baseline, chosen.confidence, chosen.resamples))
+    return 0
+
+
 def verify(args: argparse.Namespace) -> int:
     """Set the papers' claims beside runs."""
     from rag_notes.papers import page

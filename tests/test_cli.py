@@ -232,7 +232,7 @@ def test_two_methods_of_one_run_are_compared(runs: tuple[str, str], capsys: pyte
     for folders in (runs[:1], (runs[0], runs[0])):
         assert main(["compare", *folders, "--method-a", "vanilla", "--method-b", "deepnote"]) == 0
         out = capsys.readouterr().out
-        assert "vanilla → deepnote: 4 questions compared" in out
+        assert "Vanilla RAG → DeepNote: 4 questions compared" in out
         assert "city-1, wrong -> right: Paris -> Rouen" in out
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rag_notes.config import CONF, PROJECT, build_llm, build_methods, choices, load_config
-from rag_notes.methods.about import ANSWER_FORMAT, Family, about_of, settings_of
+from rag_notes.methods.about import ANSWER_FORMAT, Family, about_of, label_of, settings_of
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.rag import Rag
 from rag_notes.methods.recomp import extract, recomp
@@ -126,3 +126,22 @@ def test_the_page_of_deviations_names_settings_as_they_are_by_default() -> None:
     defaults = [settings_of(method).items() for method in METHODS.values()]
     assert named >= {"queries: joined", "max_passages: null", "filter_query: question", "reviewer_memory: false"}
     assert named <= {f"{name}: {yaml.safe_dump(value).split()[0]}" for items in defaults for name, value in items}
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("vanilla", "Vanilla RAG"),
+        ("deepnote_2_1", "DeepNote (2-1)"),
+        ("amber_without_chunk_filter", "Amber (without chunk filter)"),
+        ("recomp", "RECOMP"),  # the settings say which, not the name
+        ("recomp_abstractive", "RECOMP (abstractive)"),
+        ("one_note", "one note"),
+        ("rag_parse", "rag parse"),  # files of no method
+        ("deep<note>", "deep<note>"),
+        ("a.b", "a.b"),
+        ("", ""),
+    ],
+)
+def test_a_name_is_shown_as_its_methods_label_with_what_it_adds(name: str, label: str) -> None:
+    assert label_of(name) == label

@@ -115,7 +115,16 @@ def test_ci_is_executable_and_pre_commit_runs_local_tools_only() -> None:
     assert (ROOT / ".ci" / "run").stat().st_mode & stat.S_IXUSR
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
     assert [entry["repo"] for entry in hooks["repos"]] == ["local"]
-    assert [hook["name"] for hook in hooks["repos"][0]["hooks"]] == ["ruff check", "ruff format --check", "mypy"]
+    assert [hook["name"] for hook in hooks["repos"][0]["hooks"]] == [
+        "ruff check",
+        "ruff format --check",
+        "mypy",
+        "nbstripout",
+        "check-added-large-files",
+        "detect-private-key",
+    ]
+    assert all(hook["language"] == "system" for hook in hooks["repos"][0]["hooks"])
+    assert all(hook["entry"].startswith(".venv/bin/") for hook in hooks["repos"][0]["hooks"])
 
 
 def test_license_version_and_citation_agree() -> None:

@@ -13,9 +13,12 @@ from matplotlib.text import Text
 
 from rag_notes.events import Counts
 from rag_notes.papers.numbers import beside_paper
+from rag_notes.report.cells import method_label
 from rag_notes.report.figures import main_figure, save_figure
+from rag_notes.report.scores import scores_markdown
 from rag_notes.report.tables import RETRIEVAL_METRICS, diagnostics, results, results_table, write_csv
 from rag_notes.running.records import Condition, Run, SampleError
+from rag_notes.types import InputError
 from tests.made import Scores, make_info, make_run, make_sample, row_of
 
 
@@ -32,7 +35,7 @@ def toy() -> Run:
 
 
 def shown_cell(table: pd.DataFrame, method: str, column: tuple[str, str]) -> Any:
-    return results_table(table).data.loc[method, column]  # type: ignore[attr-defined]
+    return results_table(table).data.loc[method_label(method), column]  # type: ignore[attr-defined]
 
 
 def test_results_by_hand(toy: Run) -> None:
@@ -121,11 +124,41 @@ def test_results_table() -> None:
     assert shown_cell(table, "vanilla", ("<b>", "EM")) == "0.0 [0.0, 27.8]"
     assert shown_cell(table, "deep<note>", ("<b>", "EM")) == "100.0 [70.1, 100.0]* n = 9"
     page = results_table(table).to_html()
-    assert page.index("vanilla") < page.index("deep&lt;note&gt;")
+    assert page.index("Vanilla RAG") < page.index("deep&lt;note&gt;")
     assert "deep&lt;note&gt;" in page and "deep<note>" not in page
     assert page == results_table(results([run])).to_html()
     for said in ("95 %", "9 to 10", "differs from vanilla", "p < 0.05", "Wilson", "sign-flip", "Holm"):
         assert said in page
+
+
+def test_scores_in_markdown_by_hand(toy: Run) -> None:
+    only = scores_markdown({"a": toy}, ["em", "all_gold_first"], resamples=100)
+    # Wilson's bounds for 1 of 5 and 3 of 4; what has a lower n than its column's head says so
+    assert only.splitlines()[:4] == [
+        "toy, made, prompts small, 0 questions",
+        "",
+        "| method | EM (n = 5) | All gold, first search (n = 5) |",
+        "| --- | --- | --- |",
+    ]
+    assert "| Vanilla RAG | 20.0 [3.6, 62.4] | 60.0 [23.1, 88.2] |" in only
+    assert "| DeepNote | 75.0 [30.1, 95.4] n = 4 |" in only and "| No retrieval | 0.0 [0.0, 43.4] | – |" in only
+
+
+def test_scores_in_markdown_are_a_table_for_each_run_with_answers_of_its_own() -> None:
+    ones: Scores = {"em": [1.0] * 10}
+    runs = {
+        "first": make_run("toy", {"vanilla": {"em": [0.0] * 10}, "deepnote_2_1": ones}),
+        "second": make_run("toy", {"deepnote": ones}),  # without the baseline nothing is compared
+        "marks": make_run("toy", {"vanilla": ones}, condition=Condition(annotates="evidence")),
+    }
+    text = scores_markdown(runs, resamples=100)
+    titles = [line for line in text.splitlines() if line.startswith("toy")]
+    assert titles == [f"toy, made, prompts small, 0 questions, {name}" for name in ("first", "second")]
+    assert "| DeepNote (2-1) | 100.0 [72.2, 100.0]* |" in text and "| DeepNote | 100.0 [72.2, 100.0] |" in text
+    with pytest.raises(InputError, match="no answer has the metric 'f1'; there is em"):
+        scores_markdown(runs, ["f1"])
+    with pytest.raises(InputError, match="no runs with scores"):
+        scores_markdown({"marks": runs["marks"]})
 
 
 def test_a_difference_whose_interval_and_test_disagree_is_marked() -> None:
@@ -251,7 +284,7 @@ def test_figure_shows_the_numbers() -> None:
     table.loc[table["method"] == "deepnote", "significant"] = True
     figure = main_figure(table, paper=beside_paper(table, "GPT-4o-mini"))
     em = figure.axes[0]
-    assert [label.get_text() for label in em.get_yticklabels()] == ["deepnote", "vanilla"]  # the best on top
+    assert [label.get_text() for label in em.get_yticklabels()] == ["DeepNote", "Vanilla RAG"]  # the best on top
     assert em.get_xlabel() == "EM (%)\nn = 20" and em.get_title("left") == "hotpotqa"
     drawn = {line.get_marker(): x_of(line) for line in em.lines if line.get_markerfacecolor() != "none"}
     assert drawn["s"] == [5.0] and drawn["^"] == [10.0]  # 1 and 2 of 20; the baseline, and a better one
@@ -265,7 +298,7 @@ def test_figure_shows_the_numbers() -> None:
         "baseline",
         "GPT-4o-mini (deepnote paper)",
     ]
-    assert legend.get_title().get_text() == "Mean with 95 % interval; test against vanilla, p < 0.05 after Holm"
+    assert legend.get_title().get_text() == "Mean with 95 % interval; test against Vanilla RAG, p < 0.05 after Holm"
 
 
 def test_figure_has_a_shape_for_every_model_of_the_papers() -> None:
@@ -279,8 +312,8 @@ def test_figure_orders_methods_by_result_within_their_family() -> None:
     table = many(["vanilla", "no_retrieval", "deepnote", "amber"], {"toy": ["em"]})
     families = {"vanilla": "plain", "deepnote": "notes", "amber": "notes", "no_retrieval": "plain"}
     for given, order in (
-        (None, ["amber", "deepnote", "no retrieval", "vanilla"]),
-        (families, ["no retrieval", "vanilla", "amber", "deepnote"]),
+        (None, ["Amber", "DeepNote", "No retrieval", "Vanilla RAG"]),
+        (families, ["No retrieval", "Vanilla RAG", "Amber", "DeepNote"]),
     ):
         labels = main_figure(table, families=given).axes[0].get_yticklabels()
         assert [label.get_text() for label in labels] == order

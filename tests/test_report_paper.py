@@ -208,11 +208,11 @@ def test_the_paper_table_has_ours_with_its_interval_and_a_column_for_each_model(
     run = make_run("hotpotqa", {"vanilla": {"em": [1, 0], "f1": [1, 0.5]}, "deepnote": {"em": [1, 1], "f1": [1, 1]}})
     table = paper_table(beside_paper(results([run]))).data  # type: ignore[attr-defined]
     assert list(table.index) == [
-        ("hotpotqa", metric, method) for metric in ("EM", "F1", "Avg.") for method in ("vanilla", "deepnote")
+        ("hotpotqa", metric, method) for metric in ("EM", "F1", "Avg.") for method in ("Vanilla RAG", "DeepNote")
     ]
-    row = table.loc["hotpotqa", "EM", "vanilla"]
+    row = table.loc["hotpotqa", "EM", "Vanilla RAG"]
     assert (row["ours", ""], row["ours", "n"], row["deepnote", "GPT-4o-mini"]) == ("50.0 [9.5, 90.5]", "2", "40.0")
-    assert table.loc[("hotpotqa", "EM", "deepnote"), ("amber", "Llama3-8b")] == "–"
+    assert table.loc[("hotpotqa", "EM", "DeepNote"), ("amber", "Llama3-8b")] == "–"
     assert table.columns.is_unique
 
 

@@ -295,7 +295,14 @@ def test_the_browser_shows_all_answers_and_their_counts(opened: Any) -> None:
         for label in found.page.all("label", class_="choice")
         if label.text
     }
-    assert {"✓ right 6", "✗ wrong 5", "? parse failure 0", "⚠ error 1", "vanilla 4", "a response was cut 1"} <= counts
+    assert {
+        "✓ right 6",
+        "✗ wrong 5",
+        "? parse failure 0",
+        "⚠ error 1",
+        "Vanilla RAG 4",
+        "a response was cut 1",
+    } <= counts
 
 
 @needs_chromium

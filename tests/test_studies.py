@@ -156,12 +156,17 @@ def test_cases_are_picked_by_correctness_and_shown_side_by_side() -> None:
     assert table.loc["q0", "vanilla"] == "wrong: answer 0"
     assert table.loc["q1", "am"] == "error: no recorded response"
     figure = cases_figure(RUN, ["q0", "q1"])
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["vanilla", "deep", "deep\n1\n1", "am"]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
+        "Vanilla\nRAG",
+        "deep",
+        "deep\n1\n1",
+        "am",
+    ]
     assert [line.get_marker() for line in figure.axes[0].lines] == ["x", "o", "o", "x", "o", "o", "x", "s"]
     with pytest.raises(ValueError, match="nothing to draw"):
         cases_figure(RUN, [])
     page = SideBySide(RUN, ["vanilla", "deep_1_1"], "q0")._repr_html_()
-    assert page.index("<h3>vanilla</h3>") < page.index("<h3>deep 1 1</h3>")
+    assert page.index("<h3>Vanilla RAG</h3>") < page.index("<h3>deep 1 1</h3>")
     assert "Question &lt;0&gt;?" in page
     assert "<0>" not in page
     with pytest.raises(KeyError, match="q9"):

@@ -417,9 +417,9 @@ def test_the_orders_of_a_data_set_of_the_papers_are_those_claimed_of_it() -> Non
 def test_the_figure_has_a_line_for_every_order_that_was_run() -> None:
     figure = forest_figure(verify_orders(own()), metric="acc")
     titles = [axes.get_title(loc="right") for axes in figure.axes]
-    assert titles == ["deepnote paper, tested on mini with a", "deepnote paper, tested on mini with b"]
+    assert titles == ["DeepNote paper, tested on mini with a", "DeepNote paper, tested on mini with b"]
     for axes in figure.axes:
-        assert [text.get_text() for text in axes.get_yticklabels()] == ["deepnote > vanilla"]
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["DeepNote > Vanilla RAG"]
         assert axes.get_xlabel() == ("" if axes is figure.axes[0] else "Acc.: first - second system (points)")
 
 
@@ -433,5 +433,5 @@ def test_a_panel_of_the_figure_has_at_most_25_lines_and_no_label_leaves_the_page
     figure.draw_without_rendering()
     for axes in figure.axes:
         for label in axes.get_yticklabels():
-            assert label.get_text() == "deepnote: w/o adaptive retrieval > w/o adaptive retrieval+init note"
+            assert label.get_text() == "DeepNote: w/o adaptive retrieval > w/o adaptive retrieval+init note"
             assert label.get_window_extent().x0 >= 0

@@ -1,4 +1,4 @@
-"""The pages of the verification, its command, and the summary in the README."""
+"""The pages of the verification, its command, and the summary among the results."""
 
 import asyncio
 import re
@@ -146,11 +146,11 @@ def test_a_readme_without_its_markers_is_left_as_it_is(text: str, tmp_path: Path
 
 
 @pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(PROJECT)} is not there")
-def test_the_readme_shows_the_summary_of_the_recorded_runs(tmp_path: Path) -> None:
+def test_the_results_show_the_summary_of_the_recorded_runs(tmp_path: Path) -> None:
     verified = asyncio.run(run([f"runs={tmp_path}"], progress=False))
     assert {made.info.status for made in verified.runs} == {"finished"}
-    shown = (PROJECT / "README.md").read_text("utf-8").split(MARKERS[0])[1].split(MARKERS[1])[0]
+    shown = (PROJECT / "docs" / "results.md").read_text("utf-8").split(MARKERS[0])[1].split(MARKERS[1])[0]
     assert shown.strip() == summary(verify(find_runs(tmp_path))).strip(), (
-        "README.md has drifted: in a fresh clone, rag-notes reproduce study=verification, then "
-        "rag-notes verify --readme README.md"
+        "docs/results.md has drifted: in a fresh clone, rag-notes reproduce study=verification, then "
+        "rag-notes verify --readme docs/results.md"
     )

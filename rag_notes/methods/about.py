@@ -1,10 +1,12 @@
 """What the rest of the project needs to know of a method: every method's file declares it as its `ABOUT`."""
 
 import importlib
+import importlib.util
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, get_args
 
 from rag_notes.types import Task
@@ -66,3 +68,30 @@ def settings_of(method: Callable[..., Any]) -> dict[str, Any]:
     """The settings of a method or of a partial of one, defaults included."""
     parameters = inspect.signature(method).parameters.values()
     return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+@cache
+def label_of(name: str) -> str:
+    """What tables and figures call a method by this name: its label, and in brackets what the name adds to it.
+
+    A variant of a study is so told from its method: `deepnote_2_1` is `DeepNote (2-1)`. Of a method that is one of
+    several systems by its settings, which a name does not tell, only what they have in common. A name that begins with
+    no method's file is its own label, without underscores.
+    """
+    words = name.split("_")
+    for count in range(len(words), 0, -1):
+        about = _declared("_".join(words[:count]))
+        if about is not None:
+            label = about.label.partition(" (")[0] if about.labels else about.label
+            added = re.sub(r"(?<=\d) (?=\d)", "-", " ".join(words[count:]))
+            return f"{label} ({added})" if added else label
+    return " ".join(words)
+
+
+def _declared(name: str) -> About | None:
+    """The `ABOUT` of the file of this name, None where there is none."""
+    place = f"{__package__}.{name}"
+    if not name.isidentifier() or importlib.util.find_spec(place) is None:
+        return None
+    declared = getattr(importlib.import_module(place), "ABOUT", None)
+    return declared if isinstance(declared, About) else None

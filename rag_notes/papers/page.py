@@ -1,4 +1,4 @@
-"""The verification as a page, as Markdown and as CSV, and its summary for a README."""
+"""The verification as a page, as Markdown and as CSV, and its summary for a page of results."""
 
 import math
 import re
@@ -22,7 +22,7 @@ from rag_notes.running.records import Run, load_runs
 from rag_notes.types import InputError
 
 MARKERS = ("<!-- verification -->", "<!-- /verification -->")
-"""What the summary stands between in a README."""
+"""What the summary stands between in a page."""
 
 LIMITS = (
     "The papers' models are rarely ours. A value measured with another model is the number of another system: its "

@@ -2,6 +2,8 @@
 
 import math
 
+from rag_notes.methods.about import label_of
+
 DISAGREE = "†"
 """Marks a difference about which its interval and its test disagree."""
 
@@ -25,5 +27,5 @@ def disagree(low: float, high: float, p: float, alpha: float) -> bool:
 
 
 def method_label(name: str) -> str:
-    """What a table or figure calls a method."""
-    return name.replace("_", " ")
+    """What a table or figure calls a method, as `rag_notes.methods.about.label_of`."""
+    return label_of(name)

@@ -169,7 +169,7 @@ def results_table(table: pd.DataFrame) -> Styler:
     """
     most = table.groupby(["dataset", "metric"])["n"].transform("max")
     cells = table.assign(
-        cell=[_cell(row, n) for row, n in zip(table.to_dict("records"), most, strict=True)],
+        cell=[cell_text(row, n) for row, n in zip(table.to_dict("records"), most, strict=True)],
         metric=[METRIC_LABELS.get(metric, metric) for metric in table["metric"]],
     )
     columns = list(dict.fromkeys(zip(cells["dataset"], cells["metric"], strict=True)))
@@ -293,7 +293,8 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
-def _cell(row: Mapping[Any, Any], most: int) -> str:
+def cell_text(row: Mapping[Any, Any], most: int) -> str:
+    """A row of `results` as `mean [low, high]` in %, marked as `results_table` says; `most` is its column's n."""
     text = interval_text(row["mean"], row["low"], row["high"])
     star = "*" if row["significant"] else ""
     dagger = DISAGREE if disagreeing(row) else ""

@@ -9,6 +9,7 @@ import pandas as pd
 from rag_notes.events import Ask, answered, count
 from rag_notes.llm.client import LLM, RecordingMissError
 from rag_notes.llm.store import Response
+from rag_notes.methods.about import label_of
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import Retriever
@@ -93,7 +94,7 @@ async def count_calls(
 def calls_by_method(counted: pd.DataFrame) -> pd.DataFrame:
     """Means a question of what `count_calls` gave, as text: a row a method, with the largest sequential depth."""
     rows = [
-        [str(name).replace("_", " "), len(group)]
+        [label_of(str(name)), len(group)]
         + [f"{group[column].mean():.1f}" for column in ("calls", "searches", "depth")]
         + [group["depth"].max()]
         for name, group in counted.groupby("method", sort=False)
