@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from rag_notes.events import Ask, answered, count
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, SpendingLimitError
+from rag_notes.llm.errors import UnreachedError
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
@@ -32,6 +33,7 @@ from rag_notes.running.records import (
     Usage,
     read_info,
     read_samples,
+    recordable,
     sample_line,
     sort_samples,
     write_info,
@@ -63,9 +65,9 @@ async def evaluate(
     `methods` are async functions `(rag, question)`, by name or named by themselves. With `folder` the run is written
     there as it goes, and what the folder already holds of the same run is not done again, unless a method's code or a
     prompt that it used has changed since; samples that this replaces go to superseded.jsonl. `retry_errors` does again
-    what had failed. A question that fails is recorded with its error. `study` is what the run is made for and
-    `overrides` are the options as the user gave them, both kept in run.json. `llm` must be entered (`async with`).
-    Where another process works in the folder, this waits for it.
+    what had failed; what failed because no model was heard is always done again. A question that fails is recorded with
+    its error. `study` is what the run is made for and `overrides` are the options as the user gave them, both kept in
+    run.json. `llm` must be entered (`async with`). Where another process works in the folder, this waits for it.
 
     Raises RecordError where the folder holds another run, FatalLLMError where no call can succeed, RetrieverError where
     no search can. A spending limit that is reached ends the run with that status and is not raised.
@@ -92,9 +94,10 @@ async def evaluate(
         async def make(key: Key) -> Sample:
             method, question = key[0], by_id[key[1]]
             made = await _answer(start(question, method=method), method, named[method], llm, scored=scored)
+            made, line = recordable(made)
             written.append(key)
             if place.out is not None:
-                place.out.write(sample_line(made))
+                place.out.write(line)
                 place.out.flush()
             return made
 
@@ -294,9 +297,14 @@ def _take_up(path: Path, info: RunInfo, *, retry_errors: bool) -> tuple[list[Sam
     if outdated:
         with (path / "superseded.jsonl").open("a", encoding="utf-8") as aside:
             aside.writelines(map(sample_line, outdated))
-    kept = [sample for sample in kept if not (retry_errors and sample.error is not None)]
+    kept = [sample for sample in kept if sample.error is None or not (retry_errors or _is_unreached(sample.error))]
     write_samples(file, kept)
     return kept, replace(info, half_written=half_written)
+
+
+def _is_unreached(error: SampleError) -> bool:
+    """Whether no model was heard, so that there is nothing to keep."""
+    return error.kind == UnreachedError.__name__
 
 
 def _is_outdated(sample: Sample, before: RunInfo, now: RunInfo) -> bool:
