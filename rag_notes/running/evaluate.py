@@ -21,16 +21,18 @@ from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
 from rag_notes.running.describe import RECORDED, Method, check_same_run, describe
-from rag_notes.running.identity import unwrapped
+from rag_notes.running.identity import code_hash, unwrapped
 from rag_notes.running.records import (
     Condition,
     Key,
     Progress,
+    RecordError,
     Run,
     RunInfo,
     Sample,
     SampleError,
     Usage,
+    load_run,
     read_info,
     read_samples,
     recordable,
@@ -161,6 +163,35 @@ def rescore(sample: Sample) -> Sample:
     cost = {name: value for name, value in sample.metrics.items() if name == "cost"}
     metrics = {} if sample.error is not None else score(sample.question, sample.answer, sample.trace) | cost
     return replace(sample, metrics=metrics, counts=count(sample.trace))
+
+
+def rescore_run(folder: str | Path) -> tuple[int, int] | None:
+    """Mark the answers of a run's folder anew; returns how many there are, and how many got other marks.
+
+    None where the run annotates other answers and has no marks. Raises RecordError where another process works in the
+    folder, and where the run is of version 0.1, whose records lack what the metrics need of a question.
+    """
+    path = Path(folder)
+    if read_info(path).condition.annotates is not None:
+        return None
+    lock = FileLock(path / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RecordError(f"{path}: another process works in this run; mark it when that has ended") from None
+    try:
+        run = load_run(path)
+        if not run.info.scoring:
+            raise RecordError(
+                f"{path}: is of version 0.1, which kept too little of the questions to mark answers by; run it again "
+                "(responses that are stored are taken)"
+            )
+        marked = [rescore(sample) for sample in run.samples]
+        write_samples(path / "samples.jsonl", marked)
+        write_info(path, replace(run.info, scoring=code_hash(score)))
+    finally:
+        lock.release()
+    return len(marked), sum(new.metrics != old.metrics for new, old in zip(marked, run.samples, strict=True))
 
 
 async def _answer(rag: Rag, name: str, method: Method, llm: LLM, *, scored: bool) -> Sample:
