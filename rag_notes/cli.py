@@ -12,6 +12,7 @@ from rag_notes import commands
 from rag_notes.config import CONF, PROJECT, choices
 from rag_notes.llm.client import LLMError
 from rag_notes.retrieval.base import RetrieverError
+from rag_notes.terminal import say
 from rag_notes.types import InputError, Language
 
 OPTIONS = """\
@@ -42,14 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(args.command(args))
     except (InputError, LLMError, RetrieverError, ImportError, OSError) as error:
-        print(f"rag-notes: {error}", file=sys.stderr)
+        say(f"rag-notes: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("rag-notes: interrupted; the same command continues where it stopped", file=sys.stderr)
+        say("rag-notes: interrupted; the same command continues where it stopped", file=sys.stderr)
         return 130
     except Exception:  # no fault of the user's: where it happened is what helps
-        traceback.print_exc()
-        print("rag-notes: this is an error of the program, not of what was typed", file=sys.stderr)
+        say(traceback.format_exc(), end="", file=sys.stderr)
+        say("rag-notes: this is an error of the program, not of what was typed", file=sys.stderr)
         return 3
 
 

@@ -9,7 +9,6 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from rag_notes.config import (
 from rag_notes.files import write_atomically
 from rag_notes.llm.store import ResponseStore
 from rag_notes.running.records import Run, load_run, load_runs
+from rag_notes.terminal import say
 
 if TYPE_CHECKING:
     from rag_notes.datasets.prepare import Prepared
@@ -41,7 +41,7 @@ def config(args: argparse.Namespace) -> int:
     """Print the settings as YAML."""
     import yaml
 
-    print(yaml.safe_dump(load_config(args.options).model_dump(), sort_keys=False, allow_unicode=True), end="")
+    say(yaml.safe_dump(load_config(args.options).model_dump(), sort_keys=False, allow_unicode=True), end="")
     return 0
 
 
@@ -53,10 +53,10 @@ def run(args: argparse.Namespace) -> int:
     chosen = load_config(args.options)
     runs = asyncio.run(run_methods(chosen, args.options))
     table = results(runs, baseline=chosen.baseline, confidence=chosen.confidence, resamples=chosen.resamples)
-    print(results_table(table).data.to_string())  # type: ignore[attr-defined] # pandas-stubs leave it out
-    print(diagnostics(runs).to_string(index=False))
+    say(results_table(table).data.to_string())  # type: ignore[attr-defined] # pandas-stubs leave it out
+    say(diagnostics(runs).to_string(index=False))
     for made in runs:
-        print(made.folder)
+        say(made.folder)
     return _outcome(runs)
 
 
@@ -70,10 +70,10 @@ def reproduce(args: argparse.Namespace) -> int:
     for notebook, missing in reproduce_all(chosen):
         lacking += missing
         shown = notebook.relative_to(PROJECT) if notebook.is_relative_to(PROJECT) else notebook
-        print(f"{shown} and {notebook.with_suffix('.html').name}")
-    print(f"figures: {load_config(args.options).figures}/")
+        say(f"{shown} and {notebook.with_suffix('.html').name}")
+    say(f"figures: {load_config(args.options).figures}/")
     if lacking:
-        print(f"{lacking} answers are lacking: the notebooks say why; retry_errors=true asks again", file=sys.stderr)
+        say(f"{lacking} answers are lacking: the notebooks say why; retry_errors=true asks again", file=sys.stderr)
     return int(lacking > 0)
 
 
@@ -82,7 +82,7 @@ def plan(args: argparse.Namespace) -> int:
     from rag_notes.studies import plan as planning
     from rag_notes.studies.verification import parts
 
-    print(planning.plan_table(asyncio.run(planning.plan(*parts(load_config(args.options), args.options)))))
+    say(planning.plan_table(asyncio.run(planning.plan(*parts(load_config(args.options), args.options)))))
     return 0
 
 
@@ -100,7 +100,7 @@ def calls(args: argparse.Namespace) -> int:
                 counted = await count_calls(
                     build_methods(chosen), dataset.questions, retriever, llm, build_templates(chosen)
                 )
-                print(f"{dataset.name}\n\n{markdown(calls_by_method(counted))}\n")
+                say(f"{dataset.name}\n\n{markdown(calls_by_method(counted))}\n")
 
     asyncio.run(count())
     return 0
@@ -111,7 +111,7 @@ def methods(args: argparse.Namespace) -> int:
     from rag_notes.report.markdown import markdown
     from rag_notes.report.methods import methods_frame
 
-    print(markdown(methods_frame(build_methods(load_config([f"method=[{','.join(choices('method'))}]"])))))
+    say(markdown(methods_frame(build_methods(load_config([f"method=[{','.join(choices('method'))}]"])))))
     return 0
 
 
@@ -120,7 +120,7 @@ def quest_eval(args: argparse.Namespace) -> int:
     from rag_notes.studies import quest_eval as study
 
     made = asyncio.run(study.run(args.options))
-    print(made.table().to_string(index=False, float_format="{:.3f}".format))
+    say(made.table().to_string(index=False, float_format="{:.3f}".format))
     return _outcome(made.runs)
 
 
@@ -130,11 +130,11 @@ def download(args: argparse.Namespace) -> int:
 
     table = downloads.load_downloads(args.table)
     if not args.options:
-        print(downloads.overview(table, args.into))
+        say(downloads.overview(table, args.into))
         return 0
     failures = downloads.download(downloads.chosen(table, args.options), args.into, largest=table.largest)
     if failures:
-        print(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
+        say(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
     return int(bool(failures))
 
 
@@ -145,10 +145,10 @@ def prepare(args: argparse.Namespace) -> int:
 
 
 def _say_prepared(made: "Prepared") -> None:
-    print(f"{made.path}: {made.passages:,} passages, sha256 {made.sha256}")
-    print(f"left out: {made.repeated:,} repeated, {made.empty:,} without text")
+    say(f"{made.path}: {made.passages:,} passages, sha256 {made.sha256}")
+    say(f"left out: {made.repeated:,} repeated, {made.empty:,} without text")
     if made.expected not in (None, made.passages):
-        print(f"the papers' corpus has {made.expected:,} passages, this one {made.passages - made.expected:+,}")
+        say(f"the papers' corpus has {made.expected:,} passages, this one {made.passages - made.expected:+,}")
 
 
 def index(args: argparse.Namespace) -> int:
@@ -160,7 +160,7 @@ def index(args: argparse.Namespace) -> int:
     if prepared and not Path(prepared_corpus(prepared).path).is_file():
         _say_prepared(load_corpus(prepared)())
     for corpus in [prepared_corpus(prepared)] if prepared else build_corpora(chosen):
-        print(build_indexed_retriever(chosen, corpus).build_index())
+        say(build_indexed_retriever(chosen, corpus).build_index())
     return 0
 
 
@@ -180,7 +180,7 @@ def retrieval(args: argparse.Namespace) -> int:
             label = choice if firsts[choice] == 1 else text  # of two with one name, the settings tell which is which
             retriever = build_retriever(chosen, dataset.corpus)
             scores[dataset.name, label] = retrieval_scores(dataset.questions, retriever, args.top_k)
-    print(retrieval_table(scores, args.top_k, confidence=first.confidence, resamples=first.resamples))
+    say(retrieval_table(scores, args.top_k, confidence=first.confidence, resamples=first.resamples))
     return 0
 
 
@@ -193,15 +193,15 @@ def store(args: argparse.Namespace) -> int:
     opened = ResponseStore(args.store)
     bad: list[str] = []
     if args.action == "export":
-        print(f"{opened.export_jsonl(args.file[0])} responses written to {args.file[0]}")
+        say(f"{opened.export_jsonl(args.file[0])} responses written to {args.file[0]}")
     elif args.action == "import":
         added, present, unchecked = opened.import_jsonl(args.file[0])
-        print(f"{added} responses added, {present} were there already" + f", {unchecked} unchecked" * bool(unchecked))
+        say(f"{added} responses added, {present} were there already" + f", {unchecked} unchecked" * bool(unchecked))
     elif args.action == "drop":
-        print(f"{opened.drop(args.file, args.question)} responses dropped")
+        say(f"{opened.drop(args.file, args.question)} responses dropped")
     else:
         bad = opened.verify()
-        print(f"{len(opened)} responses, {len(bad)} changed after they were stored", *bad, sep="\n")
+        say(f"{len(opened)} responses, {len(bad)} changed after they were stored", *bad, sep="\n")
     return int(bool(bad))
 
 
@@ -214,16 +214,16 @@ def complexity(args: argparse.Namespace) -> int:
     labels, unanswered = silver_labels([load_run(folder) for folder in args.runs])
     out = Path(args.out)
     write_atomically(out, labels.to_csv(index=False, lineterminator="\n"))
-    print(f"{len(labels)} labels written to {out}, {unanswered} questions left out that no strategy answers")
+    say(f"{len(labels)} labels written to {out}, {unanswered} questions left out that no strategy answers")
     for label, strategy in zip(LABELS, STRATEGIES, strict=True):
-        print(f"  {label} ({strategy}): {(labels['label'] == label).sum()}")
+        say(f"  {label} ({strategy}): {(labels['label'] == label).sum()}")
     try:
         accuracy, most_frequent, table = cross_validate(labels, args.language)
     except ValueError as error:
-        print(f"not cross-validated: {error}")
+        say(f"not cross-validated: {error}")
         return 0
-    print(f"cross-validated accuracy {accuracy:.3f}, always the most frequent label {most_frequent:.3f}")
-    print(table.rename_axis(index="true", columns="predicted").to_string())
+    say(f"cross-validated accuracy {accuracy:.3f}, always the most frequent label {most_frequent:.3f}")
+    say(table.rename_axis(index="true", columns="predicted").to_string())
     return 0
 
 
@@ -252,7 +252,7 @@ def runs(args: argparse.Namespace) -> int:
                 "date": datetime.fromtimestamp(file.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M"),
             }
         )
-    print(pd.DataFrame(rows).to_string(index=False) if rows else f"{below}: no runs; make one with `rag-notes run`")
+    say(pd.DataFrame(rows).to_string(index=False) if rows else f"{below}: no runs; make one with `rag-notes run`")
     return 0
 
 
@@ -270,34 +270,27 @@ def show(args: argparse.Namespace) -> int:
     sample = by_id[args.question]
     asked = answered(sample.trace)
     if args.call is None:
-        print(Trace(sample))
+        say(Trace(sample))
         for number, ask in enumerate(asked, 1):
-            print(f"call {number}: {ask.stage}, key {ask.key}")
+            say(f"call {number}: {ask.stage}, key {ask.key}")
         return 0
     if not 1 <= args.call <= len(asked):
         raise ConfigError(f"--call {args.call}: there are {len(asked)} calls")
     ask = asked[args.call - 1]
-    print(f"stage {ask.stage}\nkey {ask.key}\n\n{ask.prompt}\n\n--- response ({ask.finish_reason})\n\n{ask.response}")
+    say(f"stage {ask.stage}\nkey {ask.key}\n\n{ask.prompt}\n\n--- response ({ask.finish_reason})\n\n{ask.response}")
     return 0
 
 
 def score(args: argparse.Namespace) -> int:
     """Mark answers anew by the metrics as they are now, and say how many changed."""
-    from rag_notes.metrics.score import score as marks
-    from rag_notes.running.evaluate import rescore
-    from rag_notes.running.identity import code_hash
-    from rag_notes.running.records import write_info, write_samples
+    from rag_notes.running.evaluate import rescore_run
 
-    for folder in map(Path, args.runs):
-        found = load_run(folder)
-        if found.info.condition.annotates is not None:
-            print(f"{folder}: annotates other answers and has no scores")
-            continue
-        marked = [rescore(sample) for sample in found.samples]
-        changed = sum(new.metrics != old.metrics for new, old in zip(marked, found.samples, strict=True))
-        write_samples(folder / "samples.jsonl", marked)
-        write_info(folder, replace(found.info, scoring=code_hash(marks)))
-        print(f"{folder}: {len(marked)} answers marked, {changed} of them otherwise than before")
+    for folder in args.runs:
+        made = rescore_run(folder)
+        if made is None:
+            say(f"{folder}: annotates other answers and has no scores")
+        else:
+            say(f"{folder}: {made[0]} answers marked, {made[1]} of them otherwise than before")
     return 0
 
 
@@ -305,7 +298,7 @@ def report(args: argparse.Namespace) -> int:
     """Write a report of runs."""
     from rag_notes.report.site import write_report
 
-    print(write_report(load_runs(args.runs), args.out, baseline=args.baseline))
+    say(write_report(load_runs(args.runs), args.out, baseline=args.baseline))
     return 0
 
 
@@ -314,7 +307,7 @@ def shared(args: argparse.Namespace) -> int:
     from rag_notes.studies.notebook import studies
     from rag_notes.studies.shared import shared_calls, shared_table
 
-    print(shared_table(shared_calls(load_runs(args.runs).values(), studies())))
+    say(shared_table(shared_calls(load_runs(args.runs).values(), studies())))
     return 0
 
 
@@ -332,7 +325,7 @@ def compare(args: argparse.Namespace) -> int:
     )
     links = find_links(comparison, args.report) if args.report else None
     written = [path for out in args.out for path in write_comparison(comparison, out, links)]
-    print(as_text(comparison, links, pages[0] if pages else None), *written, sep="\n")
+    say(as_text(comparison, links, pages[0] if pages else None), *written, sep="\n")
     return 0
 
 
@@ -358,7 +351,7 @@ def verify(args: argparse.Namespace) -> int:
     if args.readme:
         page.write_summary(args.readme, text)
         written.append(Path(args.readme))
-    print(text, *written, sep="\n")
+    say(text, *written, sep="\n")
     return 0
 
 
@@ -368,7 +361,7 @@ def pages(args: argparse.Namespace, main: Callable[[Sequence[str]], int]) -> int
 
     stale = {file: changed for file in args.files if (changed := renew(file, main, check=args.check))}
     for file, changed in stale.items():
-        print(f"{file}: {'would change' if args.check else 'changed'}: {'; '.join(changed)}")
+        say(f"{file}: {'would change' if args.check else 'changed'}: {'; '.join(changed)}")
     return int(args.check and bool(stale))
 
 
@@ -377,22 +370,27 @@ def inconsistencies(args: argparse.Namespace) -> int:
     from rag_notes.papers.inconsistencies import inconsistencies as found
     from rag_notes.report.markdown import markdown
 
-    print(markdown(found()))
+    say(markdown(found()))
     return 0
 
 
 def _outcome(made: Sequence[Run]) -> int:
     """Say what failed, the most frequent first."""
-    errors = Counter(str(sample.error) for each in made for sample in each.samples if sample.error is not None)
+    errors = Counter(
+        f"{sample.error} ({sample.error.raised_in})" if sample.error.raised_in else str(sample.error)
+        for each in made
+        for sample in each.samples
+        if sample.error is not None
+    )
     if errors:
         answers = sum(len(each.samples) for each in made)
-        print(f"{errors.total()} of {answers} answers failed, for example", file=sys.stderr)
+        say(f"{errors.total()} of {answers} answers failed, for example", file=sys.stderr)
         for text, count in errors.most_common(3):
-            print(f"  {count} x {text}", file=sys.stderr)
-        print("run again with retry_errors=true once the cause is mended", file=sys.stderr)
+            say(f"  {count} x {text}", file=sys.stderr)
+        say("run again with retry_errors=true once the cause is mended", file=sys.stderr)
     if retries := sum(each.info.search_retries for each in made):
-        print(f"{retries} searches failed for the moment and were sent again", file=sys.stderr)
+        say(f"{retries} searches failed for the moment and were sent again", file=sys.stderr)
     stopped = [each.info.status for each in made if not each.info.finished]
     for status in stopped:
-        print(status, file=sys.stderr)
+        say(status, file=sys.stderr)
     return 1 if errors or stopped else 0

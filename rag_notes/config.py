@@ -1,7 +1,6 @@
 """Composes conf/ with Hydra, checks every option against the signature it belongs to, and builds the parts."""
 
 import contextlib
-import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -19,8 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.datasets.selection import cut
 from rag_notes.llm.client import LLM
+from rag_notes.llm.errors import encodable
 from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
+from rag_notes.targets import TargetError, load_target
 from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -82,6 +83,8 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     """
     if not (CONF / "config.yaml").is_file():
         raise ConfigError(f"{CONF}: no config.yaml; install rag_notes from its repository with `pip install -e .`")
+    if bad := [override for override in overrides if encodable(override) != override]:
+        raise ConfigError(f"{bad[0]!r}: not valid UTF-8, which records need")
     with initialize_config_dir(str(CONF), version_base="1.3"):
         try:
             composed = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
@@ -99,6 +102,8 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     for name, settings in config.method.items():
         where = f"study.variants.{name}" if name in config.study.variants else f"method.{name}"
         _check(where, settings, passed=2)
+        if not inspect.iscoroutinefunction(_target(settings)):
+            raise ConfigError(f"{where}._target_: a method is an async function of (rag, question) and its settings")
     _check("retriever", config.retriever, passed=1)
     _check("llm", config.llm)
     for name in config.stages:
@@ -262,9 +267,7 @@ def choices(group: str) -> list[str]:
 
 
 def _target(settings: Mapping[str, Any]) -> Callable[..., Any]:
-    module, _, name = str(settings["_target_"]).rpartition(".")
-    target: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return target
+    return load_target(settings.get("_target_"))
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,8 +302,8 @@ def _check(where: str, settings: Mapping[str, Any], *, passed: int = 0, then: Ca
     """
     try:
         target = _target(settings)
-    except (KeyError, ImportError, AttributeError) as error:
-        raise ConfigError(f"{where}._target_: {settings.get('_target_')!r} cannot be imported ({error})") from None
+    except TargetError as error:
+        raise ConfigError(f"{where}._target_: {error}") from None
     parameters = list(inspect.signature(target).parameters.items())[passed:]
     if then is not None:
         parameters += list(inspect.signature(then).parameters.items())[1:]
@@ -341,6 +344,10 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
     known = _option_names()
     for override in overrides:
         name, _, value = override.lstrip("+~").partition("=")
+        if str(error).startswith("Ambiguous value") and "," in value and value[0] not in "[{'\"":
+            one = name in ("retriever", "llm", "study", "corpus")
+            hints.append(f"{override}: " + ("one is meant" if one else f"several stand in brackets: {name}=[{value}]"))
+            continue
         name, _, _ = name.partition("@")  # where a part is put: retriever@retriever.second=dense
         if (CONF / name).is_dir():
             for choice in value.strip("[]").split(","):

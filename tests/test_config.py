@@ -305,7 +305,11 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
             "method.vanilla._target_: 'rag_notes.methods.nope' cannot",
         ),
         (["method=[deepnote]"], "baseline=vanilla is not among the methods ['deepnote']; add it, name another one, or"),
-        (["llm=openai,local"], "Ambiguous value for argument 'llm=openai,local'"),
+        (["llm=openai,local"], "llm=openai,local: one is meant"),
+        (["method=vanilla,deepnote"], "method=vanilla,deepnote: several stand in brackets: method=[vanilla,deepnote]"),
+        (["dataset=mini,musique"], "dataset=mini,musique: several stand in brackets: dataset=[mini,musique]"),
+        (["llm.model=\udc80"], "'llm.model=\\udc80': not valid UTF-8"),
+        (["+method.mine.top_k=3"], "method.mine._target_: expected MODULE.FUNCTION, found None"),
     ],
 )
 def test_a_mistake_is_refused_with_what_would_do(options: list[str], message: str) -> None:

@@ -26,7 +26,7 @@ from rag_notes.prompts.templates import TemplateError
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Progress, RecordError, Run, load_run
-from rag_notes.types import Passage, Question
+from rag_notes.types import InputError, Passage, Question
 from tests.loopback import Loopback, body_hash
 
 KILLS = 20
@@ -272,6 +272,71 @@ async def broken(rag: Rag, question: Question) -> str:
     if question.id == "q1":
         raise KeyError("a bug in the method")
     return "river number 0"
+
+
+HALF = "half \ud83d of a pair"
+
+
+async def with_half_a_pair(rag: Rag, question: Question) -> str:
+    rag.note(f"{question.id}: {HALF}", kept=True)
+    if question.id == "q1":
+        raise RuntimeError(HALF)
+    if question.id == "q2":
+        return await rag.ask_text("any", f"{HALF}: {question.question}")
+    return HALF
+
+
+def test_half_a_surrogate_pair_in_an_answer_a_note_a_prompt_or_an_error_costs_neither_answer_nor_run(
+    server: Loopback, retriever: BM25, tmp_path: Path
+) -> None:
+    run = run_in(tmp_path, server.base_url, retriever, questions=QUESTIONS[:3], methods=[with_half_a_pair])
+    assert run.info.status == "finished"
+    assert [str(sample.error) for sample in run.samples] == ["None", "RuntimeError: half \ufffd of a pair", "None"]
+    assert run.samples[0].answer == "half \ufffd of a pair"
+    asked = run.samples[2].trace[-1]
+    assert isinstance(asked, Ask)
+    assert asked.prompt.startswith("half \ufffd of a pair: On which river")
+    assert run.samples[2].answer
+    assert load_run(tmp_path).samples == run.samples
+    again = run_in(tmp_path, None, retriever, questions=QUESTIONS[:3], methods=[with_half_a_pair])
+    assert again.samples == run.samples
+
+
+def test_half_a_surrogate_pair_in_a_question_is_refused_before_anything_is_asked(
+    server: Loopback, retriever: BM25, tmp_path: Path
+) -> None:
+    seen = len(server.seen())
+    with pytest.raises(InputError, match=r"question 'odd': expected valid Unicode, found half of a surrogate pair"):
+        run_in(tmp_path, server.base_url, retriever, questions=[QUESTIONS[0], Question("odd", HALF, ("x",))])
+    assert len(server.seen()) == seen
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_no_model_was_heard_of_is_not_kept_as_an_answer(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
+    torn = [QUESTIONS[0], Question("torn", "On which river does Lima <reset> lie?", ("river number 3",)), FAILING[1]]
+    first = run_in(tmp_path, server.base_url, retriever, questions=torn, methods=[vanilla])
+    assert [None if sample.error is None else sample.error.kind for sample in first.samples] == [
+        None,
+        "UnreachedError",
+        "LLMError",
+    ]
+    seen = len(server.seen())
+    again = run_in(tmp_path, server.base_url, retriever, questions=torn, methods=[vanilla])
+    assert [request.met for request in server.seen()[seen:]] == ["ok"]
+    assert again.info.samples == Progress(3, 3, 1)
+    assert again.sample("vanilla", "torn").error is None
+    assert again.sample("vanilla", "bad status") == first.sample("vanilla", "bad status")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9/v1", "http://no-such-host.invalid/v1"])
+def test_an_address_where_nobody_is_ends_the_run_and_the_right_one_asks_everything(
+    server: Loopback, retriever: BM25, tmp_path: Path, address: str
+) -> None:
+    with pytest.raises(FatalLLMError, match="nobody answers at"):
+        run_in(tmp_path, address, retriever, questions=QUESTIONS[:3], methods=[vanilla])
+    assert load_run(tmp_path).samples == []
+    run = run_in(tmp_path, server.base_url, retriever, questions=QUESTIONS[:3], methods=[vanilla])
+    assert run.info.samples == Progress(3, 3, 0)
 
 
 async def without_template(rag: Rag, question: Question) -> str:

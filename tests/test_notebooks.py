@@ -10,6 +10,7 @@ import nbformat
 import papermill
 import pytest
 
+from rag_notes.cli import main
 from rag_notes.config import CONF, PROJECT, ConfigError, choices, load_config
 from rag_notes.running.run import label
 from rag_notes.studies import notebook
@@ -203,9 +204,14 @@ def test_what_a_study_lacks_is_read_from_its_notebook() -> None:
     assert lacking(nbformat.v4.new_notebook(cells=cells)) == 5  # type: ignore[no-untyped-call]
 
 
-def test_failed_answers_are_counted_by_reproduce(tmp_path: Path) -> None:
+def test_failed_answers_are_counted_by_reproduce_and_its_exit_code(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     options = ["study=content_filter", f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}", "limit=2"]
-    assert reproduce([*options, "llm.max_tokens=1"]).lacking == 2  # nothing is recorded for this
+    assert main(["reproduce", *options, "llm.max_tokens=1"]) == 1  # nothing is recorded for this
+    out, err = capfd.readouterr()
+    assert "content_filter" in out
+    assert "2 answers are lacking: the notebooks say why; retry_errors=true asks again" in err
 
 
 def test_studies_run_beside_each_other_and_share_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

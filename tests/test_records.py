@@ -135,6 +135,10 @@ def test_records_of_the_first_version_are_read(tmp_path: Path) -> None:
     assert (sample.error.kind, str(sample.error)) == ("RecordingMissError", OLD_SAMPLE["error"])
     assert sample.trace[2] == ParseFailure("note_judge")
     assert (sample.counts.parse_failures, sample.trace[3]) == (1, Ask("answer_short", "?"))
+    judge = {"model": "large", "temperature": 0.0}
+    settings = OLD_INFO["settings"] | {"llm": {"model": "tiny", "repeat": 2, "stage note_judge": judge}}
+    staged = load_run(written(tmp_path, OLD_INFO | {"settings": settings}, OLD_SAMPLE))
+    assert staged.info.llm == {"model": "tiny", "stages": {"note_judge": judge}}
     of_annotation = OLD_INFO | {"dataset": OLD_INFO["dataset"] | {"name": "mini-evidence"}}
     methods = {"evidence_of_vanilla": OLD_INFO["settings"]["methods"]["vanilla"]}
     of_annotation["settings"] = OLD_INFO["settings"] | {"methods": methods, "retriever": {"name": "none"}}

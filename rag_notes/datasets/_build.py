@@ -141,7 +141,8 @@ def folder_texts(folder: str, option: str) -> Iterator[tuple[str, str]]:
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(
-            f"{folder}: no such folder; put it there (see `rag-notes download`) or set {option}=PATH to where it is"
+            f"{Path(folder).absolute()}: no such folder; put it there (see `rag-notes download`) or set "
+            f"{option}=PATH to where it is"
         )
     for file in sorted(file for file in Path(folder).iterdir() if file.is_file() and not file.name.startswith(".")):
         if file.suffix == PART:

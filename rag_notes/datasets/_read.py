@@ -287,7 +287,8 @@ def existing(path: str, option: str) -> Path:
     """The path of a file that is there. Raises FileNotFoundError, which names `option`."""
     if not Path(path).is_file():
         raise FileNotFoundError(
-            f"{path}: no such file; put it there (see `rag-notes download`) or set {option}=PATH to where it is"
+            f"{Path(path).absolute()}: no such file; put it there (see `rag-notes download`) or set {option}=PATH "
+            "to where it is"
         )
     return Path(path)
 

@@ -105,7 +105,9 @@ def _joined(record: Record) -> str:
 
 def _tar_records(path: str) -> Iterator[Record]:
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file; get it with `rag-notes download` or set corpus.path=PATH")
+        raise FileNotFoundError(
+            f"{Path(path).absolute()}: no such file; get it with `rag-notes download` or set corpus.path=PATH"
+        )
     try:
         with tarfile.open(path, "r|bz2") as archive:
             while (member := archive.next()) is not None:

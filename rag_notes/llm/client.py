@@ -22,6 +22,7 @@ from rag_notes.llm.errors import (
     PausedError,
     RecordingMissError,
     SpendingLimitError,
+    encodable,
     printable,
 )
 from rag_notes.llm.faults import FailedCallError, endpoint_of, failed_call, pause
@@ -149,7 +150,7 @@ class LLM:
         settings = {name: value for name, value in self.sampling.items() if name != "system"}
         return ({"stop": list(stop)} if stop else {}) | {
             "model": self.model,
-            "messages": messages(prompt, self.sampling.get("system")),
+            "messages": messages(encodable(prompt), self.sampling.get("system")),
             **settings,
             "logprobs": logprobs,
             "repeat": repeat,

@@ -17,6 +17,10 @@ class RecordingMissError(LLMError):
     """The network is forbidden and the store has no response to this request."""
 
 
+class UnreachedError(LLMError):
+    """The connection ended without a response: no model was heard, and the next run of the same command asks again."""
+
+
 class FatalLLMError(LLMError):
     """An error that every further call would meet too (no such model, key refused, nobody there): the run stops."""
 

@@ -14,7 +14,7 @@ import aiohttp
 import httpx2
 import openai
 
-from rag_notes.llm.errors import FatalLLMError, LLMError
+from rag_notes.llm.errors import FatalLLMError, LLMError, UnreachedError
 from rag_notes.types import InputError
 
 NO_CONNECTION = (httpx2.ConnectError, httpx2.ConnectTimeout)  # the aiohttp transport calls a refusal a time-out
@@ -76,7 +76,7 @@ def failed_call(
             return FailedCallError(
                 LLMError(f"{base_url} failed ({text})"), passing=passing, asked=_retry_after(headers)
             )
-    return FailedCallError(LLMError(f"{base_url} closed the connection ({text})"), passing=True)
+    return FailedCallError(UnreachedError(f"{base_url} closed the connection ({text})"), passing=True)
 
 
 def _is_unreachable(cause: BaseException | None) -> bool:

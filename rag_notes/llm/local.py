@@ -31,7 +31,7 @@ class LocalServer:
         self, model: Path, *, n_ctx: int = 8192, n_parallel: int = 1, threads: int | None = None, seed: int = 42
     ) -> None:
         if not model.is_file():
-            raise FileNotFoundError(f"{model}: no such model file.")
+            raise FileNotFoundError(f"{model.absolute()}: no such model file.")
         threads = threads if threads is not None else os.cpu_count() or 1
         for name, value, least in (
             ("n_parallel", n_parallel, 1),

@@ -107,7 +107,7 @@ def fetch_model(name_or_path: str, *, sha256: str | None = None, folder: str = F
         path = Path(name_or_path).expanduser()
         if not path.is_file():
             if path.suffix == ".gguf":
-                raise FileNotFoundError(f"{path}: no such model file.")
+                raise FileNotFoundError(f"{path.absolute()}: no such model file.")
             raise InputError(
                 f"{name_or_path!r} is not a model: give the path of a .gguf file, hf:owner/repo/file.gguf, or, where "
                 f"only a package registry is reached, one of {', '.join(MODELS)}."

@@ -36,7 +36,7 @@ def read_recording(path: str | Path, *, max_unpacked: int = MAX_UNPACKED) -> Ite
     """
     source, unpacked = Path(path), 0
     if not source.is_file():
-        raise StoreError(f"{source}: no such recording; export one with `rag-notes store export`")
+        raise StoreError(f"{source.absolute()}: no such recording; export one with `rag-notes store export`")
     with lzma.open(source) if source.suffix == ".xz" else source.open("rb") as file:
         number = 0
         while True:
@@ -98,7 +98,7 @@ def write_recording(path: Path, lines: Iterable[tuple[str, str, str, str]]) -> i
 def check_manifest(path: Path) -> str:
     """The SHA-256 of a recording. Raises StoreError where the manifest beside it says another one."""
     if not path.is_file():
-        raise StoreError(f"{path}: no such recording; export one with `rag-notes store export`")
+        raise StoreError(f"{path.absolute()}: no such recording; export one with `rag-notes store export`")
     found = file_sha256(path)
     stated = _manifest(path).get(path.name)
     if stated is not None and stated.get("sha256") != found:

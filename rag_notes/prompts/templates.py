@@ -41,8 +41,8 @@ class Templates:
         folder = Path(prompts)
         if not folder.is_dir():
             raise TemplateError(
-                f"prompts={prompts}: no such folder, and not one of the sets {', '.join(SETS)}; a folder should hold "
-                "en/answer_short.txt and the like"
+                f"prompts={folder.absolute()}: no such folder, and not one of the sets {', '.join(SETS)}; a folder "
+                "should hold en/answer_short.txt and the like"
             )
         packaged = _read(PACKAGED / _base(folder))
         own = _read(folder)

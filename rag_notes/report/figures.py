@@ -30,6 +30,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
     "font.size": 8,
+    "text.parse_math": False,  # a dollar sign in a name is one
     "axes.titlesize": 8.5,
     "axes.labelsize": 8,
     "xtick.labelsize": 8,

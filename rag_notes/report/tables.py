@@ -1,6 +1,7 @@
 """Tables of runs: scores with intervals and tests (`results`), what went wrong and what it cost (`diagnostics`)."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -11,6 +12,7 @@ import pandas as pd
 from pandas.io.formats.style import Styler
 
 from rag_notes.files import write_atomically
+from rag_notes.llm.errors import encodable
 from rag_notes.metrics.stats import Interval, PairedDifference, holm, mean_interval, paired_difference
 from rag_notes.report.cells import DISAGREE, disagree, interval_text, method_label
 from rag_notes.running.records import Run
@@ -45,6 +47,8 @@ METRIC_LABELS: Mapping[str, str] = {
 _CAPTION_STYLE = "caption-side: bottom; text-align: left; padding-top: 0.6em; min-width: 40em"
 _NOT_AVERAGED = ("reject", "acc_raw")  # of other questions than the rest, the unanswerable ones; a second acc
 _NOT_RECORDED = "RecordingMissError"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of one
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _COUNTS_PER_QUESTION = (
     "searches",
     "steps",
@@ -198,11 +202,27 @@ def styled(wide: pd.DataFrame, uuid: str, caption: str) -> Styler:
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Write a table without its index, numbers to six significant digits: the same table gives the same bytes."""
+    """Write a table without its index, numbers to six significant digits: the same table gives the same bytes.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front; one that is a number stays.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    harmless = frame.rename(columns=_no_formula)
+    for place in range(frame.shape[1]):
+        column = frame.iloc[:, place]
+        if any(_is_formula(cell) for cell in column):  # the others keep their type to the bit
+            harmless.isetitem(place, [_no_formula(cell) for cell in column])
+    write_atomically(path, encodable(harmless.to_csv(index=False, float_format="%.6g", lineterminator="\n")))
     return path
+
+
+def _is_formula(cell: object) -> bool:
+    return isinstance(cell, str) and cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell)
+
+
+def _no_formula(cell: Any) -> Any:
+    return f"'{cell}" if _is_formula(cell) else cell
 
 
 _COLUMNS = [

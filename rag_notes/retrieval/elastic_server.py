@@ -52,7 +52,8 @@ class Server:
     ) -> None:
         _check_hosts(hosts)
         if ca_file is not None and not Path(ca_file).is_file():
-            raise InputError(f"retriever.ca_file={ca_file}: no such file; name the CA certificate of the server, PEM")
+            tried = Path(ca_file).absolute()
+            raise InputError(f"retriever.ca_file={tried}: no such file; name the CA certificate of the server, PEM")
         if ca_file is not None and (plain := [host for host in hosts if not host.startswith("https://")]):
             raise InputError(f"retriever.ca_file is for https, and retriever.hosts has {plain[0]}")
         key, user, password = (os.environ.get(name) for name in (api_key_variable, user_variable, password_variable))

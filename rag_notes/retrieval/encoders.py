@@ -88,7 +88,7 @@ class OnnxEncoder:
         )
         if weights is None or not (folder / "tokenizer.json").exists():
             raise FileNotFoundError(
-                f"{folder}: an ONNX encoder needs model.onnx (or onnx/model.onnx) and tokenizer.json"
+                f"{folder.absolute()}: an ONNX encoder needs model.onnx (or onnx/model.onnx) and tokenizer.json"
             )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
@@ -269,7 +269,8 @@ def _package(module: str, packages: str, extra: str) -> Any:
 def _from_hub(name: str, revision: str | None, patterns: list[str]) -> Path:
     files = "put model.onnx and tokenizer.json in a folder and give its path"
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
-        raise FileNotFoundError(f"{name}: no such folder, and no name on the Hub (owner/name); {files}")
+        tried = Path(name).expanduser().absolute()
+        raise FileNotFoundError(f"{tried}: no such folder, and no name on the Hub (owner/name); {files}")
     try:
         hub = importlib.import_module("huggingface_hub")
     except ImportError as error:

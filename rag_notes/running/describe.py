@@ -4,12 +4,13 @@ import hashlib
 import importlib.metadata
 import platform
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rag_notes.llm.client import LLM
+from rag_notes.llm.errors import encodable
 from rag_notes.llm.store import canonical_json
 from rag_notes.methods.about import about_of, settings_of
 from rag_notes.metrics.score import score
@@ -17,7 +18,7 @@ from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import Retriever
 from rag_notes.running.identity import code_hash, unwrapped
 from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, RecordError, RunInfo
-from rag_notes.types import Dataset
+from rag_notes.types import Dataset, InputError, Question
 
 Method = Callable[..., Awaitable[str]]
 
@@ -35,8 +36,11 @@ def describe(
     condition: Condition,
     repeat: int = 0,
 ) -> RunInfo:
-    """Say of a run what determines its samples, with the versions and the commit that make them."""
-    digest = hashlib.sha256(canonical_json([asdict(question) for question in dataset.questions]).encode()).hexdigest()
+    """Say of a run what determines its samples, with the versions and the commit that make them.
+
+    Raises InputError naming a question that holds half a surrogate pair, which no file can hold.
+    """
+    digest = hashlib.sha256(_json_of(dataset.questions)).hexdigest()
     stages = {name: {"model": other.model, **other.sampling} for name, other in sorted(llm.stages.items())}
     return RunInfo(
         dataset=DatasetInfo(
@@ -97,6 +101,16 @@ def check_same_run(path: Path, before: RunInfo, now: RunInfo) -> None:
 def canonical_json_of(parts: Mapping[str, Any]) -> dict[str, str]:
     """Each part as canonical JSON, in which a tuple equals the list that it is read back as."""
     return {key: canonical_json(value) for key, value in parts.items()}
+
+
+def _json_of(questions: Sequence[Question]) -> bytes:
+    try:
+        return canonical_json([asdict(question) for question in questions]).encode()
+    except UnicodeEncodeError:
+        bad = next(each for each in questions if encodable(text := canonical_json(asdict(each))) != text)
+        raise InputError(
+            f"question {encodable(bad.id)!r}: expected valid Unicode, found half of a surrogate pair; mend its text"
+        ) from None
 
 
 def _git() -> dict[str, Any]:

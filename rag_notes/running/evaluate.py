@@ -15,23 +15,27 @@ from tqdm import tqdm
 
 from rag_notes.events import Ask, answered, count
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, SpendingLimitError
+from rag_notes.llm.errors import UnreachedError
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
 from rag_notes.running.describe import RECORDED, Method, check_same_run, describe
-from rag_notes.running.identity import unwrapped
+from rag_notes.running.identity import code_hash, unwrapped
 from rag_notes.running.records import (
     Condition,
     Key,
     Progress,
+    RecordError,
     Run,
     RunInfo,
     Sample,
     SampleError,
     Usage,
+    load_run,
     read_info,
     read_samples,
+    recordable,
     sample_line,
     sort_samples,
     write_info,
@@ -63,9 +67,9 @@ async def evaluate(
     `methods` are async functions `(rag, question)`, by name or named by themselves. With `folder` the run is written
     there as it goes, and what the folder already holds of the same run is not done again, unless a method's code or a
     prompt that it used has changed since; samples that this replaces go to superseded.jsonl. `retry_errors` does again
-    what had failed. A question that fails is recorded with its error. `study` is what the run is made for and
-    `overrides` are the options as the user gave them, both kept in run.json. `llm` must be entered (`async with`).
-    Where another process works in the folder, this waits for it.
+    what had failed; what failed because no model was heard is always done again. A question that fails is recorded with
+    its error. `study` is what the run is made for and `overrides` are the options as the user gave them, both kept in
+    run.json. `llm` must be entered (`async with`). Where another process works in the folder, this waits for it.
 
     Raises RecordError where the folder holds another run, FatalLLMError where no call can succeed, RetrieverError where
     no search can. A spending limit that is reached ends the run with that status and is not raised.
@@ -92,9 +96,10 @@ async def evaluate(
         async def make(key: Key) -> Sample:
             method, question = key[0], by_id[key[1]]
             made = await _answer(start(question, method=method), method, named[method], llm, scored=scored)
+            made, line = recordable(made)
             written.append(key)
             if place.out is not None:
-                place.out.write(sample_line(made))
+                place.out.write(line)
                 place.out.flush()
             return made
 
@@ -158,6 +163,35 @@ def rescore(sample: Sample) -> Sample:
     cost = {name: value for name, value in sample.metrics.items() if name == "cost"}
     metrics = {} if sample.error is not None else score(sample.question, sample.answer, sample.trace) | cost
     return replace(sample, metrics=metrics, counts=count(sample.trace))
+
+
+def rescore_run(folder: str | Path) -> tuple[int, int] | None:
+    """Mark the answers of a run's folder anew; returns how many there are, and how many got other marks.
+
+    None where the run annotates other answers and has no marks. Raises RecordError where another process works in the
+    folder, and where the run is of version 0.1, whose records lack what the metrics need of a question.
+    """
+    path = Path(folder)
+    if read_info(path).condition.annotates is not None:
+        return None
+    lock = FileLock(path / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RecordError(f"{path}: another process works in this run; mark it when that has ended") from None
+    try:
+        run = load_run(path)
+        if not run.info.scoring:
+            raise RecordError(
+                f"{path}: is of version 0.1, which kept too little of the questions to mark answers by; run it again "
+                "(responses that are stored are taken)"
+            )
+        marked = [rescore(sample) for sample in run.samples]
+        write_samples(path / "samples.jsonl", marked)
+        write_info(path, replace(run.info, scoring=code_hash(score)))
+    finally:
+        lock.release()
+    return len(marked), sum(new.metrics != old.metrics for new, old in zip(marked, run.samples, strict=True))
 
 
 async def _answer(rag: Rag, name: str, method: Method, llm: LLM, *, scored: bool) -> Sample:
@@ -294,9 +328,14 @@ def _take_up(path: Path, info: RunInfo, *, retry_errors: bool) -> tuple[list[Sam
     if outdated:
         with (path / "superseded.jsonl").open("a", encoding="utf-8") as aside:
             aside.writelines(map(sample_line, outdated))
-    kept = [sample for sample in kept if not (retry_errors and sample.error is not None)]
+    kept = [sample for sample in kept if sample.error is None or not (retry_errors or _is_unreached(sample.error))]
     write_samples(file, kept)
     return kept, replace(info, half_written=half_written)
+
+
+def _is_unreached(error: SampleError) -> bool:
+    """Whether no model was heard, so that there is nothing to keep."""
+    return error.kind == UnreachedError.__name__
 
 
 def _is_outdated(sample: Sample, before: RunInfo, now: RunInfo) -> bool:

@@ -3,6 +3,7 @@
 from typing import Any
 
 _RECORDING_MISS = "no recorded response"
+_STAGE = "stage "  # before the name of a stage whose model is another one
 _ANNOTATIONS = ("evidence", "quest_eval")
 
 
@@ -36,7 +37,8 @@ def info_of(old: dict[str, Any]) -> dict[str, Any]:
     noise = settings["retriever"].get("noise_percent")
     annotates = next((kind for kind in _ANNOTATIONS if dataset["name"].endswith(f"-{kind}")), None)
     dataset["name"] = dataset["name"].removesuffix(f"-noise{noise}").removesuffix(f"-{annotates}")
-    llm = dict(settings["llm"])
+    llm = {name: value for name, value in settings["llm"].items() if not name.startswith(_STAGE)}
+    stages = {name.removeprefix(_STAGE): value for name, value in settings["llm"].items() if name.startswith(_STAGE)}
     usage = {name: old.get("usage", {}).get(name, 0) for name in ("prompt_tokens", "completion_tokens", "retries")}
     same = ("status", "samples", "seconds", "search_retries", "half_written", "studies", "endpoint", "versions", "git")
     return {name: old[name] for name in same if name in old} | {
@@ -52,7 +54,7 @@ def info_of(old: dict[str, Any]) -> dict[str, Any]:
         },
         "retriever": settings["retriever"],
         "repeat": llm.pop("repeat", 0),
-        "llm": llm,
+        "llm": llm | ({"stages": stages} if stages else {}),
         "prompt_set": "small",
         "prompts": old["prompts"],
         "usage": usage | {"calls": old.get("usage", {}).get("sent", 0)},

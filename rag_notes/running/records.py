@@ -8,9 +8,11 @@ from typing import Any, Literal, TypeVar
 
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from rag_notes.events import Counts, Event
 from rag_notes.files import write_atomically
+from rag_notes.llm.errors import encodable
 from rag_notes.running.old_records import info_of, sample_of
 from rag_notes.types import InputError, Question
 
@@ -33,6 +35,11 @@ class SampleError:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.traceback else self.message
+
+    @property
+    def raised_in(self) -> str:
+        """File, line and function where it was raised, "" of a failed call."""
+        return self.traceback.rpartition("\n")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,13 +306,30 @@ def read_samples(path: Path) -> tuple[list[Sample], int]:
 
 
 def write_info(folder: Path, info: RunInfo) -> None:
-    """Write run.json, atomically."""
-    write_atomically(folder / "run.json", _INFO.dump_json(info, indent=1).decode())
+    """Write run.json, atomically; half a surrogate pair in a text, such as a server's error, becomes U+FFFD."""
+    try:
+        text = _INFO.dump_json(info, indent=1)
+    except PydanticSerializationError:
+        text = _INFO.dump_json(_encodable(_INFO, info), indent=1)
+    write_atomically(folder / "run.json", text.decode())
 
 
 def sample_line(sample: Sample) -> str:
     """A sample as a line of samples.jsonl: fields in a fixed order, so that the same sample gives the same bytes."""
     return _SAMPLE.dump_json(sample).decode() + "\n"
+
+
+def recordable(sample: Sample) -> tuple[Sample, str]:
+    """A sample as it is read back, and its line: what no file can hold, half a surrogate pair, becomes U+FFFD."""
+    try:
+        return sample, sample_line(sample)
+    except PydanticSerializationError:
+        whole = _encodable(_SAMPLE, sample)
+        return whole, sample_line(whole)
+
+
+def _encodable(kind: TypeAdapter[T], value: T) -> T:
+    return kind.validate_json(encodable(json.dumps(kind.dump_python(value), ensure_ascii=False)))
 
 
 def write_samples(path: Path, samples: Iterable[Sample]) -> None:
