@@ -61,7 +61,7 @@ def test_what_is_stored_is_not_planned_again(tmp_path: Path, capsys: pytest.Capt
     assert (deepnote["complete"], deepnote["stored"], deepnote["expected"], deepnote["to_make"]) == (2, 22, 66, 44)
     assert deepnote["seconds"] > 0
     printed = capsys.readouterr().out
-    assert "| mini | deepnote | 6 | 2 | 66 | 66 | 22 | 44 |" in printed
+    assert "| mini | DeepNote | 6 | 2 | 66 | 66 | 22 | 44 |" in printed
     assert "| all |  | 12 | 4 | 72 | 72 | 24 | 48 |" in printed
 
 

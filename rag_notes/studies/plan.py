@@ -17,6 +17,7 @@ from rag_notes.config import (
 )
 from rag_notes.llm.client import LLM
 from rag_notes.methods.about import about_of, settings_of
+from rag_notes.report.cells import method_label
 from rag_notes.report.markdown import markdown
 from rag_notes.retrieval.base import Retriever
 from rag_notes.running.describe import Method, describe_method
@@ -161,7 +162,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _cell(column: str, value: Any) -> str:
     if isinstance(value, str):
-        return value.replace("_", " ")
+        return method_label(value) if column == "method" else value
     if math.isnan(value):
         return "–"
     return f"{value:.4f}" if column == "cost" else f"{value:.0f}"

@@ -7,6 +7,7 @@ import pandas as pd
 from pandas.io.formats.style import Styler
 
 from rag_notes.config import load_study
+from rag_notes.report.cells import method_label
 from rag_notes.report.curves import curve_figure, with_settings
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.report.tables import diagnostics, results_table
@@ -63,7 +64,8 @@ class TopK(Study):
     def diagnostics(self) -> pd.DataFrame:
         """What went wrong and what it took, with the retriever."""
         tables = [diagnostics(runs).assign(retriever=retriever) for retriever, runs in self.by_retriever.items()]
-        return pd.concat(tables, ignore_index=True)
+        table = pd.concat(tables, ignore_index=True)
+        return table.assign(method=table["method"].map(method_label))
 
     def figure(self) -> NotebookFigure:
         """Scores by passages per search, a line for each method and retriever; saved with the points."""
