@@ -166,8 +166,7 @@ def test_an_answer_that_stays_empty_or_is_cut_is_an_answer_and_marked(server: Lo
     assert met(server, llm, "say nothing <blank null blank blank>") == ["blank", "null", "blank"]
     assert (blank.text, blank.finish_reason, blank.retries) == ("", "stop", 2)
     assert (llm.usage.sent, llm.usage.completion_tokens, llm.usage.retries) == (3, 21, 2)  # each was paid
-    cut = asked(llm, lambda llm: llm.ask("say too much <length>"))
-    assert cut.finish_reason == "length"
+    assert asked(llm, lambda llm: llm.ask("say too much <length>")).finish_reason == "length"
     assert len(llm.store) == 2
 
 

@@ -9,6 +9,7 @@ from tests.loopback import FAULTS
 from tests.torture import METHODS, together, torture
 
 
+@pytest.mark.filterwarnings("ignore:.* answered; if it is the same:RuntimeWarning")  # one of the faults
 @pytest.mark.parametrize("rate", [0.3, 0.6])
 def test_a_run_among_faults_ends_like_one_without(rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "PAUSES", (0.001, 0.01))

@@ -4,11 +4,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from rag_notes.llm.errors import encodable
 from rag_notes.types import InputError
 
+Built = TypeVar("Built")
 _OURS = {"model", "messages", "stop", "logprobs", "repeat", "stream", "n"}
 
 
@@ -50,13 +51,13 @@ def messages(prompt: str, system: str | None) -> list[dict[str, str]]:
     return [*first, {"role": "user", "content": encodable(prompt)}]
 
 
-def with_sampling(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_sampling(function: Callable[..., Built]) -> Callable[..., Built]:
     """Have a function that takes `sampling` take the fields of Sampling instead, in its signature too."""
     own = inspect.signature(function)
     settings = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in SIGNATURE.parameters.values()]
 
     @functools.wraps(function)
-    def build(**given: Any) -> Any:
+    def build(**given: Any) -> Built:
         sampling = Sampling(**{name: given.pop(name) for name in NAMES if name in given})
         return function(sampling=sampling, **given)
 
