@@ -82,9 +82,7 @@ def plan(args: argparse.Namespace) -> int:
     from rag_notes.studies import plan as planning
     from rag_notes.studies.verification import parts
 
-    chosen = load_config(args.options)
-    configs = [part for part, _ in parts(args.options)] if chosen.study.name == "verification" else [chosen]
-    say(planning.plan_table(asyncio.run(planning.plan(*configs))))
+    say(planning.plan_table(asyncio.run(planning.plan(*parts(load_config(args.options), args.options)))))
     return 0
 
 

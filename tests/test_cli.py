@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import yaml
 
 from rag_notes.cli import main
 from rag_notes.config import choices
+from rag_notes.events import Ask
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.complexity import read_labels
-from rag_notes.running.records import Progress, load_run, write_samples
+from rag_notes.running.records import Progress, load_run, write_info, write_samples
 from rag_notes.running.silver_labels import STRATEGIES
+from tests.made import make_info, make_sample
 from tests.pages import check_links
 from tests.test_site import toy_run
 
@@ -173,8 +176,8 @@ def test_questions_that_were_not_recorded_are_errors_of_those_questions(
     (folder,) = (tmp_path / "runs").iterdir()
     run = load_run(folder)
     assert run.info.samples == Progress(4, 4, 4)
-    assert run.info["given"] == options
-    assert all("llm=openai" in sample.error for sample in run.samples)
+    assert run.info.overrides == options
+    assert all("llm=openai" in str(sample.error) for sample in run.samples)
 
 
 def test_a_run_from_recordings_ends_with_a_table_and_code_0(
@@ -182,7 +185,7 @@ def test_a_run_from_recordings_ends_with_a_table_and_code_0(
 ) -> None:
     main(["run", *options])
     (folder,) = (tmp_path / "runs").iterdir()
-    prompts = [sample.trace[-1]["prompt"] for sample in load_run(folder).samples]
+    prompts = [ask.prompt for sample in load_run(folder).samples for ask in sample.trace if isinstance(ask, Ask)]
     store_of(tmp_path / "all.sqlite", *prompts).export_jsonl(tmp_path / "recording.jsonl")
     capsys.readouterr()
     assert main(["run", *options]) == 1  # the errors are kept until one asks for another try
@@ -201,11 +204,11 @@ def test_a_run_from_recordings_ends_with_a_table_and_code_0(
 def runs(tmp_path: Path) -> tuple[str, str]:
     """Two run folders: the second's deepnote is right where the first's is wrong."""
     first, second = toy_run(), toy_run()
-    second.samples[10] |= {"answer": "Bougival", "metrics": second.samples[3].metrics}
+    second.samples[10] = replace(second.samples[10], answer="Bougival", metrics=second.samples[3].metrics)
     folders = [tmp_path / "runs" / name for name in ("first", "second")]
     for folder, run in zip(folders, (first, second), strict=True):
         folder.mkdir(parents=True)
-        (folder / "run.json").write_text(json.dumps(run.info), encoding="utf-8")
+        write_info(folder, run.info)
         write_samples(folder / "samples.jsonl", run.samples)
     return str(folders[0]), str(folders[1])
 
@@ -265,22 +268,14 @@ def test_what_cannot_be_reported_or_compared_is_one_message_and_code_2(
 
 def strategies(folder: Path, outcomes: dict[str, str], methods: Sequence[str] = STRATEGIES) -> str:
     """A run folder with the three strategies: for each question which of them are right (1)."""
-    samples: list[dict[str, Any]] = [
-        {
-            "method": method,
-            "question_id": question,
-            "question": question,
-            "error": None,
-            "metrics": {"acc": float(mark)},
-            "trace": [],
-        }
+    samples = [
+        make_sample(method, question, {"acc": float(mark)}, question=question)
         for question, marks in outcomes.items()
         for method, mark in zip(methods, marks, strict=True)
     ]
     folder.mkdir()
-    lines(folder / "samples.jsonl", *samples)
-    info = {"dataset": {"name": "made"}, "settings": {"methods": dict.fromkeys(methods)}, "prompts": {}}
-    lines(folder / "run.json", info)
+    write_samples(folder / "samples.jsonl", samples)
+    write_info(folder, make_info("made", methods))
     return str(folder)
 
 

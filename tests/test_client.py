@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from rag_notes.events import Ask
 from rag_notes.llm.client import (
     LLM,
     FatalLLMError,
@@ -23,7 +24,7 @@ from rag_notes.llm.store import Response, ResponseStore, StoreError
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Progress
+from rag_notes.running.records import Progress, Sample
 from rag_notes.types import Passage, Question
 from tests.loopback import Loopback, Seen, body_hash
 
@@ -326,7 +327,7 @@ def test_the_api_key_is_sent_and_appears_nowhere(
     async def use(llm: LLM) -> None:
         run = await evaluate([vanilla], questions, retriever, llm, folder=tmp_path / "run", progress=False)
         assert run.info.samples == Progress(2, 2, 1)
-        assert "authorization: Bearer [key]" in run.sample("vanilla", "q1").error
+        assert "authorization: Bearer [key]" in str(run.sample("vanilla", "q1").error)
         with pytest.raises(FatalLLMError) as error:
             await llm.ask(f"{key[:3]} <401>")
         assert key not in str(error.value)
@@ -351,17 +352,17 @@ def test_a_recorded_model_never_touches_the_network(
     monkeypatch.setattr(socket.socket, "connect_ex", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
-    async def miss(llm: LLM) -> list[dict[str, Any]]:
+    async def miss(llm: LLM) -> list[Sample]:
         return (await evaluate([vanilla], questions, retriever, llm, progress=False)).samples
 
     samples = asked(bare, miss)
-    assert [sample.error for sample in samples] == [
+    assert [str(sample.error) for sample in samples] == [
         f"stage answer_short of vanilla on {question}: no recorded response, and the network is forbidden; to go live "
         "choose another model source, for example llm=openai or llm=local"
         for question in ("q7", "q8")
     ]
     for sample in samples:
-        prompt = next(event["prompt"] for event in sample.trace if event["event"] == "ask")
+        prompt = next(event.prompt for event in sample.trace if isinstance(event, Ask))
         bare.store.put(bare.request(prompt), Response("France", "stop", 1, 1, 0.1))
     bare.store.export_jsonl(tmp_path / "recording.jsonl.xz")
     full = recorded(model="tiny", recordings=[str(tmp_path / "recording.jsonl.xz")])

@@ -3,6 +3,7 @@
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,23 +15,17 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from rag_notes.methods.complexity import classify, cross_validate, read_labels, silver_labels
+from rag_notes.methods.complexity import classify, cross_validate, read_labels
 from rag_notes.retrieval.tokenize import Tokenizer
-from rag_notes.running.records import Run
+from rag_notes.running.records import Run, Sample
+from rag_notes.running.silver_labels import silver_labels
+from tests.made import make_info, make_sample
 
 METHODS = ("no_retrieval", "vanilla", "ircot")
 
 
-def sample(method: str, question: str, right: float, error: str | None = None) -> dict[str, Any]:
-    metrics = {} if error else {"acc": right, "em": 0.0}
-    return {
-        "method": method,
-        "question_id": question,
-        "question": question,
-        "error": error,
-        "metrics": metrics,
-        "trace": [],
-    }
+def sample(method: str, question: str, right: float, error: str | None = None) -> Sample:
+    return make_sample(method, question, {} if error else {"acc": right, "em": 0.0}, question=question, error=error)
 
 
 def run(outcomes: dict[str, str], methods: tuple[str, ...] = METHODS, dataset: str = "made") -> Run:
@@ -40,7 +35,7 @@ def run(outcomes: dict[str, str], methods: tuple[str, ...] = METHODS, dataset: s
         for question, marks in outcomes.items()
         for method, mark in zip(methods, marks, strict=True)
     ]
-    return Run({"dataset": {"name": dataset}, "settings": {"methods": dict.fromkeys(methods)}}, samples)
+    return Run(make_info(dataset, methods), samples)
 
 
 def write(path: Path, text: str) -> str:
@@ -77,9 +72,9 @@ def test_other_methods_of_the_run_do_not_count() -> None:
 
 def test_an_answer_that_is_only_partly_right_does_not_count() -> None:
     made = run({"q": "001"})
-    made.samples[1].metrics = {"str_hit": 0.5, "str_em": 1.0}
+    made.samples[1] = replace(made.samples[1], metrics={"str_hit": 0.5, "str_em": 1.0})
     assert silver_labels([made])[0]["label"].tolist() == ["C"]
-    made.samples[1].metrics = {"yes_no_acc": 1.0}
+    made.samples[1] = replace(made.samples[1], metrics={"yes_no_acc": 1.0})
     assert silver_labels([made])[0]["label"].tolist() == ["B"]
 
 

@@ -22,7 +22,7 @@ from rag_notes.studies.content_filter import (
     filter_rates,
     sentence_filter,
 )
-from rag_notes.types import Question
+from rag_notes.types import Dataset, Question
 from tests.scripted import Ask, ScriptedLLM, ScriptedRetriever
 
 QUESTIONS = (
@@ -59,7 +59,9 @@ def run(**settings: Any) -> Run:
 
     retriever = ScriptedRetriever(lambda query: "abcde" if query != "And then?" else "fghij")
     return asyncio.run(
-        evaluate({"amber": filtered}, QUESTIONS, retriever, ScriptedLLM(answer), dataset="made", progress=False)
+        evaluate(
+            {"amber": filtered}, Dataset("made", tuple(QUESTIONS), ()), retriever, ScriptedLLM(answer), progress=False
+        )
     )
 
 

@@ -234,7 +234,7 @@ def test_a_mutated_file_is_read_or_named(name: str, tmp_path: Path) -> None:
         ("hotpotqa", b"[\n\n", "line 3"),
         ("squad", b"\n\n", "line 3"),
         ("musique", b"\n", "line 2"),
-        ("looked-up", b'{"id": "1", "text": "x"}\n', "passage 2"),
+        ("looked-up", b'{"id": "1", "text": "x"}\n', "byte 25"),
     ],
 )
 def test_what_python_cannot_read_is_named_with_its_line(

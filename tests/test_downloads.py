@@ -25,7 +25,7 @@ from rag_notes.downloads import DownloadError, Entry, File, Member, download, lo
 from rag_notes.files import DiskFullError
 from tests.file_server import FileServer
 
-OURS = {"cloze", "mini", "mini_zh", "plain"}
+OURS = {"cloze", "mini", "mini_zh", "plain", "world"}
 TABLE = load_downloads(CONF / "downloads.yaml")
 
 

@@ -325,7 +325,8 @@ def smollm() -> Path:
 def test_a_local_model_answers_by_its_name_and_not_by_its_path(smollm: Path, recwarn: pytest.WarningsRecorder) -> None:
     async def use() -> Response:
         async with local(model=str(smollm), store=":memory:", n_ctx=512, max_tokens=4, threads=1) as llm:
-            return await llm.ask("Hello")
+            answered: Response = await llm.ask("Hello")
+            return answered
 
     response = asyncio.run(use())
     assert (response.model, response.served_as) == (smollm.stem, smollm.stem)

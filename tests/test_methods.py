@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rag_notes.config import build_methods, load_config
-from rag_notes.events import ParseFailure, Stop, count
+from rag_notes.events import ParseFailure, Stop, answered, count
 from rag_notes.methods.adaptive_note import adaptive_note
 from rag_notes.methods.chain_of_note import chain_of_note
 from rag_notes.methods.chain_of_thought import chain_of_thought
@@ -363,8 +363,8 @@ def test_the_trace_is_in_the_order_of_asking_whatever_comes_back_first() -> None
         return play(three_at_once, answer)
 
     plays = [run(order) for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1])]
-    assert [event.stage for event in plays[0].trace] == ["part", "part", "part", "direct_short"]
-    assert [event.response for event in plays[0].trace] == [f"answer {number}" for number in range(4)]
+    assert [ask.stage for ask in answered(plays[0].trace)] == ["part", "part", "part", "direct_short"]
+    assert [ask.response for ask in answered(plays[0].trace)] == [f"answer {number}" for number in range(4)]
     assert plays[0].trace == plays[1].trace == plays[2].trace
     assert plays[0].answer == plays[2].answer == "answer 0 answer 1 answer 2 answer 3"
 

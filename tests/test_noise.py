@@ -140,10 +140,9 @@ async def _run(dataset: Dataset, retriever: ControlledNoise) -> Run:
     script = by_stage(answer_short="Dumfries", answer_yes_no="No", answer_long_form="Baltic")
     return await evaluate(
         [vanilla],
-        dataset.questions,
+        dataset,
         retriever,
         ScriptedLLM(script),
-        dataset=dataset.name,
         condition=Condition(noise_percent=40),
         progress=False,
     )

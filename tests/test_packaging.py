@@ -20,7 +20,7 @@ LINES: list[str] = [
     *PROJECT["dependencies"],
     *(line for name, extra in PROJECT["optional-dependencies"].items() if name not in UNLOCKED for line in extra),
 ]
-TARGETS = ("help", "reproduce", "check", "test", "bench", "lock")
+TARGETS = ("help", "reproduce", "check", "test", "bench", "torture", "lock")
 
 
 def locked() -> Iterator[tuple[Requirement, int]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rag_notes.events import Ask, Decision, Found, Note, ParseFailure, Search, Stop, count
+from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
 from rag_notes.running.records import (
     Condition,
     DatasetInfo,
@@ -25,7 +25,7 @@ from rag_notes.running.records import (
 )
 from rag_notes.types import QAPair, Question
 
-TRACE = [
+TRACE: list[Event] = [
     Search("where?", 2, [Found("p1", "A", "One.", 1.5), Found("p2", "", "Zwei – 二.", 0.5, unread=True)]),
     Ask("note_init", "prompt", "a note", "stop", 10, 2, "key", [("a", -0.1), (" note", 0.0)]),
     Note("a note", kept=True),

@@ -1,13 +1,14 @@
-"""Calls, searches and the longest chain of calls, counted on methods whose shape is known."""
+"""Calls, searches and sequential depth, counted on methods whose shape is known."""
 
 import asyncio
 
 import pytest
-from rag_notes.running.calls import calls_table, count_calls
 
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.rag import Rag
+from rag_notes.prompts.templates import Templates
+from rag_notes.running.replay import calls_by_method, count_calls
 from rag_notes.types import Question
 from tests.scripted import ScriptedRetriever
 
@@ -42,15 +43,15 @@ def llm() -> LLM:
 
 def test_calls_that_go_out_together_are_one_link_of_the_chain(llm: LLM) -> None:
     methods = {"fan": fan, "chains": chains}
-    counted = asyncio.run(count_calls(methods, QUESTIONS, ScriptedRetriever(lambda _: "abc"), llm))
+    counted = asyncio.run(count_calls(methods, QUESTIONS, ScriptedRetriever(lambda _: "abc"), llm, Templates()))
     assert counted.to_numpy().tolist() == [
         ["fan", "q1", 5, 2, 3],  # the second question's call in the middle is not stored: no row
         ["chains", "q1", 3, 1, 2],
         ["chains", "q2", 3, 1, 2],
     ]
-    assert calls_table(counted).splitlines()[2:] == [
-        "| fan | 1 | 5.0 | 2.0 | 3.0 | 3 |",
-        "| chains | 2 | 3.0 | 1.0 | 2.0 | 2 |",
+    assert calls_by_method(counted).to_numpy().tolist() == [
+        ["fan", 1, "5.0", "2.0", "3.0", 3],
+        ["chains", 2, "3.0", "1.0", "2.0", 2],
     ]
 
 
@@ -59,4 +60,4 @@ def test_a_bug_in_a_method_is_not_taken_for_a_missing_response(llm: LLM) -> None
         raise KeyError(question.id)
 
     with pytest.raises(KeyError, match="q1"):
-        asyncio.run(count_calls({"broken": broken}, QUESTIONS, ScriptedRetriever(lambda _: ""), llm))
+        asyncio.run(count_calls({"broken": broken}, QUESTIONS, ScriptedRetriever(lambda _: ""), llm, Templates()))

@@ -17,9 +17,9 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.config import ConfigError, load_config
 from rag_notes.datasets import corpus_file
-from rag_notes.datasets.corpus_file import CorpusFile, check_ids
+from rag_notes.datasets.corpus_file import CorpusFile, check_ids, passage_line
 from rag_notes.retrieval import bm25 as module
-from rag_notes.retrieval.base import Retriever, corpus_checksum, passage_line
+from rag_notes.retrieval.base import Retriever, corpus_checksum
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.retrieval.tokenize import Tokenizer
 from rag_notes.types import Hit, Passage

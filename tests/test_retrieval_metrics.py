@@ -85,10 +85,10 @@ def pooled(name: str) -> tuple[list[Passage], list[tuple[str, set[str], set[str]
 @pytest.mark.parametrize(
     ("name", "by_id", "by_title"),
     [
-        ("hotpotqa/dev_distractor.sample200.json", 0.605, 0.605),
-        ("2wikimultihopqa/dev.sample500.json", 0.316, 0.316),
+        ("hotpotqa/dev_distractor.sample200.json", 0.585, 0.585),
+        ("2wikimultihopqa/dev.sample500.json", 0.312, 0.312),
         # Several paragraphs of MuSiQue share a title: finding the title is much less than finding the paragraph.
-        ("musique/musique_ans_dev.sample200.jsonl", 0.10, 0.185),
+        ("musique/musique_ans_dev.sample200.jsonl", 0.105, 0.175),
     ],
 )
 def test_all_gold_at_5_on_the_real_samples(name: str, by_id: float, by_title: float) -> None:

@@ -15,7 +15,7 @@ from rag_notes.retrieval.bm25 import bm25
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run, load_run
 from rag_notes.studies.shared import shared_calls, shared_table
-from rag_notes.types import Passage, Question
+from rag_notes.types import Dataset, Passage, Question
 from tests.loopback import Loopback
 
 CORPUS = [Passage(f"p{n}", place, f"{place} lies on river {n}.") for n, place in enumerate(["Lima", "Oslo", "Hanoi"])]
@@ -32,7 +32,13 @@ def run(folder: Path, methods: dict[str, Any], base_url: str | None, study: str)
         store = ResponseStore(folder.parent / "store.sqlite")
         async with LLM("tiny", store=store, base_url=base_url, temperature=0.1) as llm:
             return await evaluate(
-                methods, QUESTIONS, RETRIEVER, llm, folder=folder, dataset="rivers", study=study, progress=False
+                methods,
+                Dataset("rivers", tuple(QUESTIONS), CORPUS),
+                RETRIEVER,
+                llm,
+                folder=folder,
+                study=study,
+                progress=False,
             )
 
     return asyncio.run(work())

@@ -97,8 +97,8 @@ def test_a_disk_that_fills_up_ends_the_run_and_no_more_is_paid(tmp_path: Path) -
     assert 0 < kept < 60
     assert sent <= kept + 2  # what was under way when the disk was full: at most `concurrency`
     stopped = load_run(tmp_path / "run")
-    assert stopped.info["status"].startswith("stopped: ")
-    assert stopped.info["samples"]["errors"] == 0
+    assert stopped.info.status.startswith("stopped: ")
+    assert stopped.info.samples.errors == 0
 
 
 class Failing(ResponseStore):

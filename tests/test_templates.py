@@ -43,7 +43,11 @@ def test_every_template_can_be_filled_and_says_what_its_placeholders_are(path: P
 
 
 def test_every_set_has_the_same_templates_with_the_same_placeholders_in_both_languages() -> None:
-    found = {path: {file.stem: placeholders(body(file)) for file in path.glob("*.txt")} for path in PROMPTS.glob("*/*")}
+    found = {
+        path: {file.stem: placeholders(body(file)) for file in path.glob("*.txt")}
+        for path in PROMPTS.glob("*/*")
+        if path.is_dir()
+    }
     assert {(path.parent.name, path.name) for path in found} == {(name, of) for name in SETS for of in ("en", "zh")}
     assert all(prompts == found[PROMPTS / "papers" / "en"] for prompts in found.values())
     assert sum(len(prompts) for prompts in found.values()) == len(FILES)

@@ -18,12 +18,16 @@ from rag_notes.config import build_datasets, build_retriever, load_config
 from rag_notes.llm import faults
 from rag_notes.llm.client import LLM, LLMError
 from rag_notes.llm.store import ResponseStore
-from rag_notes.methods import amber, deepnote, flare, vanilla
+from rag_notes.methods.amber import amber
+from rag_notes.methods.deepnote import deepnote
+from rag_notes.methods.flare import flare
+from rag_notes.methods.vanilla import vanilla
+from rag_notes.running.describe import Method
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run
 from tests.loopback import FAULTS, Loopback
 
-METHODS = {"vanilla": vanilla, "deepnote": deepnote, "amber": amber, "flare": flare}
+METHODS: dict[str, Method] = {"vanilla": vanilla, "deepnote": deepnote, "amber": amber, "flare": flare}
 MOST_STARTS = 30
 ANSWERED = {"ok", "alias"}  # a model of another name answers, too
 
@@ -70,7 +74,7 @@ def torture(folder: Path, rate: float, seed: int, limit: int, timeout: float = 5
                 run = start(folder / "rough", server.base_url, store, limit, timeout)
             except LLMError:
                 continue
-            if not (errors := run.info["samples"]["errors"]):
+            if not (errors := run.info.samples.errors):
                 break
             failed += errors
         seen = server.seen()
@@ -111,7 +115,7 @@ def _patiently(folder: Path, base_url: str, store: str, limit: int) -> None:
     faults.PAUSES = (0.005, 0.05)
     for _ in range(MOST_STARTS):
         try:
-            if not start(folder, base_url, store, limit).info["samples"]["errors"]:
+            if not start(folder, base_url, store, limit).info.samples.errors:
                 return
         except LLMError:
             continue

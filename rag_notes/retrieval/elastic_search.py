@@ -9,17 +9,15 @@ from typing import Any, ClassVar, NamedTuple
 
 from elasticsearch import Elasticsearch
 
-from rag_notes.retrieval.base import RetrieverError
+from rag_notes.retrieval.base import Corpus, RetrieverError, measure
 from rag_notes.retrieval.elastic_index import (
     Content,
-    Corpus,
     Kind,
     build_index,
     carried,
     contents,
     differences,
     find_index,
-    measure,
 )
 from rag_notes.retrieval.elastic_server import Server, is_momentary, reason_of
 from rag_notes.types import Hit, InputError, Passage

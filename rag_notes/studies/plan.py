@@ -74,6 +74,8 @@ async def plan(*configs: Config) -> Plan:
                     asked, searched = _noisy(dataset, retriever, percent)
                     name = "-".join(part for part in (dataset.name, str(Condition(percent))) if part)
                     for method_name, method in methods.items():
+                        if percent is not None and method_name in config.study.variants:
+                            continue  # as the study of robustness does
                         once = name, method_name, repr(describe_method(method))
                         if once in rows:
                             continue

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from pandas.io.formats.style import Styler
 
-from rag_notes.config import ConfigError, load_study
+from rag_notes.config import ConfigError, build_methods, load_study
 from rag_notes.events import searches
 from rag_notes.metrics.stats import paired_difference
 from rag_notes.papers.numbers import paper_cells
@@ -35,8 +35,11 @@ async def run(options: Sequence[str] = (), *, progress: bool = True) -> "Robustn
     if not config.study.noise_percent:
         raise ConfigError("study.noise_percent: no noise ratio is named; name some, such as [0,50,100]")
     runs: list[Run] = []
+    # The variants ask whether a question is declined, which noise does not vary: every noisy question has an answer.
+    without = {name: method for name, method in build_methods(config).items() if name not in config.study.variants}
     for percent in (*dict.fromkeys(config.study.noise_percent), None):
-        runs += await run_methods(config, options, noise_percent=percent, progress=progress)
+        methods = None if percent is None else without
+        runs += await run_methods(config, options, methods=methods, noise_percent=percent, progress=progress)
         if not runs[-1].info.finished:
             break
     return Robustness(config, options, runs)

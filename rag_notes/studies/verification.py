@@ -6,7 +6,7 @@ from functools import cached_property
 import pandas as pd
 from IPython.display import HTML, Markdown
 
-from rag_notes.config import PROJECT, Config, load_study
+from rag_notes.config import PROJECT, Config, build_methods, load_study
 from rag_notes.papers import page
 from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.numbers import paper_claims
@@ -27,9 +27,11 @@ async def run(options: Sequence[str] = (), *, progress: bool = True) -> "Verific
     """
     runs: list[Run] = []
     for config, overrides in _parts(options):
+        without = {name: method for name, method in build_methods(config).items() if name not in config.study.variants}
         for percent in dict.fromkeys(config.study.noise_percent) or (None,):
             if not runs or runs[-1].info.finished:
-                runs += await run_methods(config, overrides, noise_percent=percent, progress=progress)
+                methods = None if percent is None else without
+                runs += await run_methods(config, overrides, methods=methods, noise_percent=percent, progress=progress)
     return Verification(load_study("verification", options), options, runs)
 
 

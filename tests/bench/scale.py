@@ -22,7 +22,7 @@ import pandas as pd
 from matplotlib.ticker import LogFormatter
 
 from rag_notes.config import PROJECT
-from rag_notes.report import MARKERS, PALETTE, STYLE, NotebookFigure, save_figure
+from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure, save_figure
 from tests.bench.corpus import write_corpus
 from tests.elastic import Node, UnavailableError, free_port, installation
 
