@@ -108,7 +108,7 @@ def test_importing_loads_neither_tables_nor_figures() -> None:
 
 def example(page: str) -> str:
     """The first method in Python on a page."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks: list[str] = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     return next(block for block in blocks if "async def" in block)
 
 
