@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from rag_notes.cli import main
+from rag_notes.events import Event
 from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import main_figure, save_figure
 from rag_notes.report.tables import results, write_csv
@@ -41,7 +42,7 @@ def test_a_run_full_of_steering_texts_is_listed_and_shown_without_obeying_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evil = STEERING.replace("\ud83d", "")  # which no file can hold
-    trace = [search(evil, evil, evil), ask("answer_short", evil, evil)]
+    trace: list[Event] = [search(evil, evil, evil), ask("answer_short", evil, evil)]
     samples = [
         make_sample("vanilla", "q", {"em": 0.0}, question=evil, answer=evil, gold=[evil], trace=trace),
         make_sample("vanilla", "r", {}, error=evil),
