@@ -23,10 +23,11 @@ from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.rag import Rag
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.prompts.templates import TemplateError
+from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Progress, RecordError, Run, load_run
-from rag_notes.types import InputError, Passage, Question
+from rag_notes.types import Hit, InputError, Passage, Question
 from tests.loopback import Loopback, body_hash
 
 KILLS = 20
@@ -300,6 +301,19 @@ def test_half_a_surrogate_pair_in_an_answer_a_note_a_prompt_or_an_error_costs_ne
     assert load_run(tmp_path).samples == run.samples
     again = run_in(tmp_path, None, retriever, questions=QUESTIONS[:3], methods=[with_half_a_pair])
     assert again.samples == run.samples
+
+
+class Failing(BM25):
+    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+        raise RetrieverError(HALF)
+
+
+def test_half_a_surrogate_pair_in_what_ends_a_run_is_told_and_kept(tmp_path: Path) -> None:
+    failing = bm25(CORPUS, cache=None)
+    failing.__class__ = Failing
+    with pytest.raises(RetrieverError):
+        run_in(tmp_path, None, failing, questions=QUESTIONS[:1], methods=[vanilla])
+    assert load_run(tmp_path).info.status == "stopped: half \ufffd of a pair"
 
 
 def test_half_a_surrogate_pair_in_a_question_is_refused_before_anything_is_asked(
