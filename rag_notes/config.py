@@ -91,11 +91,13 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(_explain(error, overrides)) from None
     assert isinstance(composed, dict)  # what config.yaml is
+    unrecorded = composed["llm"].pop("unrecorded", [])
     composed["llm"].pop("prompts", None)  # the set that fits this LLM: what config.prompts is where nothing else is set
     try:
         config = Config.model_validate(composed)
     except ValidationError as error:
         raise ConfigError(_problems(error, "", Config)) from None
+    config.study.variants = {name: of for name, of in config.study.variants.items() if name not in unrecorded}
     _add_variants(config)
     for name, settings in config.dataset.items():
         _check(f"dataset.{name}", settings, then=cut)

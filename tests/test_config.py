@@ -365,3 +365,9 @@ def test_recordings_are_read_and_the_network_is_forbidden(tmp_path: Path) -> Non
     ResponseStore(":memory:").export_jsonl(tmp_path / "empty.jsonl.xz")
     llm = build_llm(load_config([f"llm.recordings=[{tmp_path / 'empty.jsonl.xz'}]", "llm.model=gpt-4o"]))
     assert (llm.base_url, len(llm.store), llm.price) == (None, 0, Price(2.5, 10.0))
+
+
+def test_variants_that_the_recordings_lack_are_left_out_of_recorded_studies_alone() -> None:
+    assert "deepnote_k7" not in load_config(["study=top_k"]).method
+    assert "deepnote_k7" in load_config(["study=top_k", "llm.unrecorded=[]"]).method
+    assert "deepnote_k7" in load_config(["study=top_k", "llm=openai"]).method
