@@ -9,6 +9,7 @@ import pytest
 from rag_notes import cli
 from rag_notes.pages import renew
 
+ROOT = Path(__file__).parents[1]
 PAGE = """\
 # A page
 
@@ -132,3 +133,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     page.write_text("nothing to fill", encoding="utf-8")
     assert cli.main(["pages", str(page)]) == 2
     assert "has no block" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+def test_the_numbers_of_our_pages_are_what_their_commands_print(name: str) -> None:
+    changed = renew(ROOT / name, cli.main, check=True)
+    assert changed == [], f"{name} has drifted: rag-notes pages {name}"
