@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-SAMPLES = REPOSITORY / os.environ.get("RAG_NOTES_SAMPLES", "../shared/data")
+SAMPLES = (REPOSITORY / os.environ.get("RAG_NOTES_SAMPLES", "../shared/data")).resolve()
 
 
 def samples(path: str) -> Path:
