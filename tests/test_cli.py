@@ -222,7 +222,7 @@ def test_a_report_and_a_comparison_that_links_to_it(
     assert main(["compare", *runs, "--report", report, "--out", page, "--out", str(tmp_path / "table.csv")]) == 0
     out = capsys.readouterr().out
     assert "A  first\nB  second\n" in out
-    assert "city-2 (deepnote), wrong -> right: Paris -> Bougival" in out
+    assert "city-2 (DeepNote), wrong -> right: Paris -> Bougival" in out
     assert f"   {report}/runs/2-second/0003-city-2.html#3-deepnote" in out
     assert out.endswith(f"{page}\n{tmp_path / 'table.csv'}\n{tmp_path / 'table.questions.csv'}\n")
     assert check_links(tmp_path) > 0

@@ -229,7 +229,7 @@ def test_the_page_stands_alone_and_has_both_traces(tmp_path: Path) -> None:
     assert not page.all("link") and not page.all("img") and "default-src 'none'" in path.read_text("utf-8")
     (both,) = page.text("details", class_="both")  # only city-1 differs
     assert both.count("The Seine valley: Rouen.") == 2 and "Where was Géricault born?" in both
-    assert page.text("div", class_="side")[0].lstrip().startswith("A · vanilla ✗ wrong")
+    assert page.text("div", class_="side")[0].lstrip().startswith("A · Vanilla RAG ✗ wrong")
     assert page.text("h4")[0] == "1 right only in B"
     again = write_comparison(comparison, tmp_path / "c.html")[0]
     assert again.read_bytes() == path.read_bytes()

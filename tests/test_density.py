@@ -150,7 +150,7 @@ def test_a_failed_answer_is_not_asked_about_and_shown_as_failed(tmp_path: Path) 
         ("evidence", 2),
     ]
     assert [str(sample.error) for sample in study.runs[1].samples] == [
-        f"ValueError: the run has no answer to bridge-0{number}; run it again with retry_errors=true"
+        f"InputError: the run has no answer to bridge-0{number}; run it again with retry_errors=true"
         for number in (1, 2)
     ]
     assert (study.lacking, study.answers().empty) == (4, True)

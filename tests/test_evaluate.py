@@ -327,7 +327,8 @@ def test_half_a_surrogate_pair_in_a_question_is_refused_before_anything_is_asked
 
 
 def test_what_no_model_was_heard_of_is_not_kept_as_an_answer(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
-    torn = [QUESTIONS[0], Question("torn", "On which river does Lima <reset> lie?", ("river number 3",)), FAILING[1]]
+    bad = Question("bad status", "On which river does Quito <500> lie?", ("river number 6",))
+    torn = [QUESTIONS[0], Question("torn", "On which river does Lima <reset> lie?", ("river number 3",)), bad]
     first = run_in(tmp_path, server.base_url, retriever, questions=torn, methods=[vanilla])
     assert [None if sample.error is None else sample.error.kind for sample in first.samples] == [
         None,

@@ -68,7 +68,7 @@ def test_every_table_plan_study_and_figure_has_a_new_method(tmp_path: Path, caps
     with Loopback(tmp_path / "log") as server:
         options = [
             *("dataset=mini", "limit=3", "method=[vanilla,spiral]", "retriever.cache=null", "resamples=100"),
-            *("+study.variants.spiral_1={method: spiral, turns: 1}"),
+            "+study.variants.spiral_1={method: spiral, turns: 1}",
             *("llm=openai", "llm.model=tiny", f"llm.base_url={server.base_url}", f"llm.store={tmp_path / 'store'}"),
             *(f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}"),
         ]

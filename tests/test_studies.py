@@ -110,7 +110,7 @@ def test_a_curve_has_a_panel_for_each_metric_and_a_line_for_each_family(tmp_path
     acc = next(axes for axes in figure.axes if axes.get_ylabel() == "Acc. (%)")
     assert [label.get_text() for label in acc.get_xticklabels()] == ["1-1", "3-2", "2"]
     lines = {str(container.get_label()): container[0].get_ydata() for container in acc.containers}
-    assert {name: [float(y) for y in ys] for name, ys in lines.items()} == {"deepnote": [50.0, 75.0], "amber": [0.0]}
+    assert {name: [float(y) for y in ys] for name, ys in lines.items()} == {"DeepNote": [50.0, 75.0], "Amber": [0.0]}
     first = save_figure(figure, table, tmp_path / "a", "curve")
     again = save_figure(curve_figure(table, "setting", "limits"), table, tmp_path / "b", "curve")
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
