@@ -179,7 +179,7 @@ def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> Indexe
     if config.retriever["_target_"] not in INDEXED:
         raise ConfigError(
             "this retriever indexes a corpus by itself on first use, or is made of others that have a command each: "
-            "rag-notes index retriever=bm25, retriever=elasticsearch or retriever=elasticsearch_knn"
+            "rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
         )
     with _in_project():
         retriever: IndexedRetriever = _target(config.retriever)(corpus, **_arguments(config.retriever))
