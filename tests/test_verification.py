@@ -14,7 +14,7 @@ from rag_notes.events import Counts
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.numbers import paper_claims
-from rag_notes.papers.systems import WITHOUT, NotRunError, find_cells, same_model, settings_of, system_of
+from rag_notes.papers.systems import NotRunError, find_cells, left_out, same_model, settings_of, system_of
 from rag_notes.papers.verdicts import count_verdicts, order_verdict, value_verdict
 from rag_notes.papers.verification import usable, verify_claims, verify_orders
 from rag_notes.running.describe import describe_method
@@ -262,7 +262,7 @@ def test_a_variant_is_found_by_its_settings_not_by_its_name() -> None:
     assert (row["our_method"], row["our_other"], row["ours"]) == ("mine", "note_only", -50)
 
 
-@pytest.mark.parametrize(("named", "ours"), WITHOUT.items())
+@pytest.mark.parametrize(("named", "ours"), left_out().items())
 def test_what_an_ablation_leaves_out_is_a_setting_of_ours(
     named: tuple[str, str], ours: tuple[str, dict[str, Any]]
 ) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rag_notes.files import write_atomically
 from rag_notes.papers.forest import order_label
-from rag_notes.papers.systems import WITHOUT, model_of
+from rag_notes.papers.systems import left_out, model_of
 from rag_notes.papers.verdicts import NOT_RUN, OTHER_CORPUS, RULES, SIGNS, count_verdicts
 from rag_notes.papers.verification import OWN, UNSCALED, usable, verify_claims, verify_orders
 from rag_notes.report.cells import DISAGREE, disagree, interval_text, method_label, p_text
@@ -162,7 +162,7 @@ def _tables(verification: Verification) -> list[Table]:
         tables.append(Table(f"Each claim of {paper} that was not run", pd.DataFrame(rows), folded=True))
     without = [
         {"paper's method": method, "without": part, "ours": " ".join([ours, *(f"{k}={v}" for k, v in given.items())])}
-        for (method, part), (ours, given) in WITHOUT.items()
+        for (method, part), (ours, given) in left_out().items()
     ]
     tables.append(Table("How the papers' ablations are read as settings of ours", pd.DataFrame(without)))
     return [table for table in tables if len(table.frame)]

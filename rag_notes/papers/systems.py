@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -10,20 +10,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from rag_notes.config import CONF, choices
+from rag_notes.methods.about import about_of
 from rag_notes.running.describe import describe_method
 from rag_notes.running.records import Condition, MethodInfo, Run
-
-WITHOUT: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {
-    ("deepnote", "adaptive_retrieval"): ("deepnote", {"max_step": 0}),
-    ("deepnote", "adaptive_retrieval+init_note"): ("vanilla", {}),  # Table 2 has the numbers of vanilla RAG there
-    ("adaptive_note", "amr"): ("adaptive_note", {"reviewer": False}),
-    ("adaptive_note", "iic+amr"): ("vanilla", {}),  # as above
-    ("amber", "cf"): ("amber", {"chunk_filter": False}),
-    ("amber", "sf"): ("amber", {"sentence_filter": False}),
-    ("amber", "cf+sf"): ("amber", {"chunk_filter": False, "sentence_filter": False}),
-    ("amber", "am"): ("amber", {"agents": False}),
-}
-"""What the papers' ablations leave out (method, `without`), as a method of ours and its settings."""
 
 _RETRIEVAL = ("retriever", "noise")  # of `setting`: what belongs to the run, not to the method
 _MEASURED = "questions"  # of `setting`: how many the paper asked; a run's own number stands beside its result
@@ -54,6 +43,21 @@ class Cell:
 
 
 @cache
+def left_out() -> Mapping[tuple[str, str], tuple[str, dict[str, Any]]]:
+    """What the papers' ablations leave out (method, part), as a method of ours and the settings that it is then given.
+
+    As the methods themselves say (`ABOUT.parts`). Where both parts of DeepNote or of Adaptive-Note are out, the papers'
+    tables have the numbers of vanilla RAG.
+    """
+    found = {}
+    for method in choices("method"):
+        for part, given in about_of(_function(method)[0]).parts.items():
+            settings = dict(given)
+            found[method, part] = (str(settings.pop("method", method)), settings)
+    return found
+
+
+@cache
 def system_of(method: str, setting: str) -> System:
     """Return the system that a claim means by `method` and `setting` (`data/paper/README.md`).
 
@@ -66,15 +70,13 @@ def system_of(method: str, setting: str) -> System:
     ours = method
     if "without" in named:
         without = named.pop("without")
-        if (method, without) not in WITHOUT:
+        if (method, without) not in left_out():
             raise NotRunError(f"{method} has no setting that leaves out {without}")
-        ours, switched = WITHOUT[method, without]
+        ours, switched = left_out()[method, without]
         named |= switched
     if ours not in choices("method"):
         raise NotRunError(f"there is no method {ours}")
-    conf = yaml.safe_load((CONF / "method" / f"{ours}.yaml").read_text(encoding="utf-8"))
-    module, _, name = conf.pop("_target_").rpartition(".")
-    function = getattr(importlib.import_module(module), name)
+    function, conf = _function(ours)
     if unknown := set(named) - set(inspect.signature(function).parameters):
         raise NotRunError(f"{ours} has no setting {', '.join(sorted(unknown))}")
     described = describe_method(partial(function, **(conf | named)))
@@ -133,6 +135,13 @@ def same_model(run: Run, model: str) -> bool:
     """Whether a run's model is the one that a paper names: letters and digits alone count (`GPT-4o-mini`)."""
     ours, theirs = ("".join(filter(str.isalnum, name)).casefold() for name in (model_of(run), model))
     return ours == theirs
+
+
+def _function(method: str) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The function of a method of `conf/method`, and the settings that it is given there."""
+    conf = yaml.safe_load((CONF / "method" / f"{method}.yaml").read_text(encoding="utf-8"))
+    module, _, name = conf.pop("_target_").rpartition(".")
+    return getattr(importlib.import_module(module), name), conf
 
 
 def _is(system: System, method: MethodInfo) -> bool:
