@@ -1,17 +1,21 @@
-"""Runs of four methods against a server that fails at random, beside a run without faults: `python -m tests.torture`.
+"""Runs of four methods among faults and kills, beside a run that is left alone: `python -m tests.torture`.
 
-A run is started again until it is finished without an error. Its samples must be those of the run without faults, byte
-by byte, and no request may be answered twice, which would be paid twice.
+The server fails at random, or the processes of the run are killed at random. A run is started again until it is
+finished without an error. Its samples must be those of the run left alone, byte by byte, and no request may be answered
+twice, which would be paid twice, but for those under way in a process at the moment when it was killed.
 """
 
 import argparse
 import asyncio
 import multiprocessing
+import random
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
 from rag_notes.config import build_datasets, build_retriever, load_config
@@ -29,6 +33,8 @@ from tests.loopback import FAULTS, Loopback
 
 METHODS: dict[str, Method] = {"vanilla": vanilla, "deepnote": deepnote, "amber": amber, "flare": flare}
 MOST_STARTS = 30
+CONCURRENCY = 16  # requests that a process has under way at most
+KILLS = 20  # of one run
 ANSWERED = {"ok", "alias"}  # a model of another name answers, too
 
 
@@ -53,7 +59,14 @@ def start(folder: Path, base_url: str, store: str, limit: int, timeout: float = 
     retriever = build_retriever(config, dataset.corpus)
 
     async def run() -> Run:
-        async with LLM("tiny", store=ResponseStore(store), base_url=base_url, timeout=timeout, max_retries=4) as llm:
+        async with LLM(
+            "tiny",
+            store=ResponseStore(store),
+            base_url=base_url,
+            timeout=timeout,
+            max_retries=4,
+            concurrency=CONCURRENCY,
+        ) as llm:
             return await evaluate(
                 METHODS, dataset.questions, retriever, llm, folder=folder, retry_errors=True, progress=False
             )
@@ -94,8 +107,7 @@ def torture(folder: Path, rate: float, seed: int, limit: int, timeout: float = 5
 
 def together(folder: Path, limit: int, rate: float, processes: int) -> tuple[int, int, bool]:
     """Start one run in several processes on one store: distinct requests, those answered twice, samples equal."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.torture"])  # imported once, not in each process
+    context = _forkserver()
     with Loopback(folder / "calm.log", logprobs=True) as calm:
         start(folder / "calm", calm.base_url, str(folder / "calm.sqlite"), limit)
     with Loopback(folder / "shared.log", rate=rate, seed=1, logprobs=True, delay=0.01) as server:
@@ -109,6 +121,59 @@ def together(folder: Path, limit: int, rate: float, processes: int) -> tuple[int
     wanted = (folder / "calm" / "samples.jsonl").read_bytes()
     same = all((folder / f"{number}" / "samples.jsonl").read_bytes() == wanted for number in range(processes))
     return len(answered), sum(count > 1 for count in answered.values()), same
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What a run took whose processes were killed: `lost` requests were answered twice, under way at a kill or not."""
+
+    kills: int
+    answered: int
+    lost: int
+    lost_otherwise: int
+    same: bool
+
+
+def killed(folder: Path, limit: int, processes: int, seed: int) -> Killed:
+    """Run in several processes on one store and kill one of them, drawn by `seed`, again and again."""
+    context, drawn = _forkserver(), random.Random(seed)
+    with Loopback(folder / "calm.log", logprobs=True) as calm:
+        start(folder / "calm", calm.base_url, str(folder / "calm.sqlite"), limit)
+        needed = len(calm.seen())
+    under_way: set[str] = set()
+    with Loopback(folder / "killed.log", logprobs=True, delay=0.01) as server:
+
+        def begin(number: int) -> ForkServerProcess:
+            arguments = (folder / f"{number}", server.base_url, str(folder / "killed.sqlite"), limit)
+            process = context.Process(target=_patiently, args=arguments)
+            process.start()
+            return process
+
+        started, kills = [begin(number) for number in range(processes)], 0
+        while kills < KILLS:
+            with server.when_seen(len(server.seen()) + drawn.randint(1, max(1, needed // KILLS))) as reached:
+                ready = wait([reached, *(process.sentinel for process in started)])
+            if reached not in ready:  # a process is done
+                break
+            victim = drawn.randrange(processes)
+            started[victim].kill()
+            started[victim].join()
+            kills += 1
+            under_way |= {request.hash for request in server.seen()[-CONCURRENCY * processes :]}
+            started[victim] = begin(victim)
+        for process in started:
+            process.join()
+        answered = Counter(request.hash for request in server.seen())
+    wanted = (folder / "calm" / "samples.jsonl").read_bytes()
+    twice = {request for request, times in answered.items() if times > 1}
+    same = all((folder / f"{number}" / "samples.jsonl").read_bytes() == wanted for number in range(processes))
+    return Killed(kills, len(answered), len(twice & under_way), len(twice - under_way), same)
+
+
+def _forkserver() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.torture"])  # imported once, not in each process
+    return context
 
 
 def _patiently(folder: Path, base_url: str, store: str, limit: int) -> None:
@@ -126,6 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--limit", type=int, default=10, help="questions of mini (default: 10)")
     parser.add_argument("--seeds", type=int, default=3, help="runs for each rate (default: 3)")
+    parser.add_argument("--kills", type=int, default=200, help="kills in all, of one process and of two (default: 200)")
     chosen = parser.parse_args(arguments)
     faults.PAUSES = (0.005, 0.05)  # pauses of seconds would show nothing more
     print("| faults | seed | answers | requests | met a fault | starts | errors on the way | twice | same | s |")
@@ -147,6 +213,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             answered, twice, same = together(Path(folder), chosen.limit, rate, processes)
         print(f"| {processes} | {rate:.0%} | {answered} | {twice} | {'yes' if same else 'no'} |", flush=True)
+    print("\n| processes | kills | requests answered | twice, under way at a kill | twice otherwise | same |")
+    print("|---|---|---|---|---|---|")
+    for processes in (1, 2):
+        runs: list[Killed] = []
+        while sum(run.kills for run in runs) < chosen.kills / 2:
+            with tempfile.TemporaryDirectory() as folder:
+                runs.append(killed(Path(folder), chosen.limit, processes, seed=len(runs)))
+        kills, answered, lost, otherwise = (
+            sum(getattr(run, name) for run in runs) for name in ("kills", "answered", "lost", "lost_otherwise")
+        )
+        same = all(run.same for run in runs)
+        print(f"| {processes} | {kills} | {answered} | {lost} | {otherwise} | {'yes' if same else 'no'} |", flush=True)
 
 
 if __name__ == "__main__":
