@@ -91,7 +91,8 @@ def _add_studies(add: Callable[..., argparse.ArgumentParser]) -> None:
     """What asks a model, or says what that will take."""
     text = "execute a study's notebook (all studies if none is named): tables, figures, HTML"
     add("reproduce", commands.reproduce, text, options="*")
-    add("run", commands.run, "evaluate methods on questions, without a notebook", options="*")
+    run = add("run", commands.run, "evaluate methods on questions, without a notebook", options="*")
+    run.add_argument("--check", metavar="FOLDER", help="a published run of it: say which answers agree with it")
     text = "say what a study will take: calls, tokens, money, time, and how much of it is stored"
     add("plan", commands.plan, text, options="*")
     text = "count calls, searches and the sequential depth of each method, from stored responses"
@@ -152,6 +153,10 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     show.add_argument("--call", type=int, metavar="N", help="the N-th call: key, prompt and response in full")
     score = add("score", commands.score, "mark the answers of finished runs anew, after a metric has changed")
     score.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
+    text = "write runs without a word of their questions and passages, so that they may be given away"
+    publish = add("publish", commands.publish, text)
+    publish.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
+    publish.add_argument("--into", required=True, metavar="FOLDER", help="for example data/results")
     text = "write a report of runs: a folder with every table, figure and trace that opens from disk"
     report = add("report", commands.report, text)
     report.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")

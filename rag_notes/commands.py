@@ -30,7 +30,7 @@ from rag_notes.config import (
 )
 from rag_notes.files import write_atomically
 from rag_notes.llm.store import ResponseStore
-from rag_notes.running.records import Run, load_run, load_runs
+from rag_notes.running.records import Run, load_run, load_runs, run_folders
 from rag_notes.terminal import say
 
 if TYPE_CHECKING:
@@ -57,7 +57,31 @@ def run(args: argparse.Namespace) -> int:
     say(diagnostics(runs).to_string(index=False))
     for made in runs:
         say(made.folder)
-    return _outcome(runs)
+    differing = _checked(runs, args.check) if args.check else 0
+    return _outcome(runs) or int(differing > 0)
+
+
+def _checked(runs: Sequence[Run], folder: str) -> int:
+    """Print how the answers of the run of the same data set agree with published ones; returns how many do not."""
+    from rag_notes.running.publish import check
+    from rag_notes.running.records import read_info
+
+    dataset = read_info(folder).dataset.name
+    found = [run for run in runs if run.dataset == dataset]
+    if not found:
+        raise ConfigError(f"--check {folder}: is of {dataset}, which was not run; add dataset={dataset}")
+    counted = check(found[0], folder)
+    for (method, result), answers in sorted(counted.items()):
+        say(f"{method}: {answers} {result}")
+    return sum(answers for (_, result), answers in counted.items() if result != "same")
+
+
+def publish(args: argparse.Namespace) -> int:
+    """Write runs without a word of their data set."""
+    from rag_notes.running.publish import publish as publish_run
+
+    say(*(publish_run(folder, args.into) for folder in args.runs), sep="\n")
+    return 0
 
 
 def reproduce(args: argparse.Namespace) -> int:
@@ -331,11 +355,10 @@ def compare(args: argparse.Namespace) -> int:
 
 def table(args: argparse.Namespace) -> int:
     """Print the scores of runs."""
-    from rag_notes.papers.page import find_runs
     from rag_notes.report.scores import scores_markdown
 
     chosen = load_config()
-    found = load_runs(args.runs or find_runs(PROJECT / chosen.runs))
+    found = load_runs(args.runs or run_folders(PROJECT / chosen.runs))
     print(scores_markdown(found, args.metric, chosen.baseline, chosen.confidence, chosen.resamples))
     return 0
 
@@ -345,7 +368,7 @@ def verify(args: argparse.Namespace) -> int:
     from rag_notes.papers import page
 
     below = PROJECT / load_config().runs
-    verification = page.verify(args.runs or page.find_runs(below))
+    verification = page.verify(args.runs or run_folders(below, published=True))
     text = page.summary(verification)
     written = page.write_verification(verification, args.out or below / "verification")
     if args.readme:

@@ -14,14 +14,13 @@ from rag_notes.config import PROJECT
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.page import (
     MARKERS,
-    find_runs,
     shown_claims,
     summary,
     verify,
     write_summary,
     write_verification,
 )
-from rag_notes.running.records import RecordError
+from rag_notes.running.records import RecordError, run_folders
 from rag_notes.studies.verification import run
 from tests.pages import EVIL, check_nothing_runs, read
 from tests.test_verification import changed, own, save, two
@@ -36,7 +35,7 @@ def folders(tmp_path: Path) -> list[Path]:
 
 
 def test_the_page_has_every_claim_and_where_each_number_is_from(folders: list[Path], tmp_path: Path) -> None:
-    assert find_runs(tmp_path / "runs") == sorted(folders)
+    assert run_folders(tmp_path / "runs") == sorted(folders)
     verification = verify(folders)
     html, text, claims, orders = write_verification(verification, tmp_path / "out")
     page = read(html)
@@ -150,7 +149,7 @@ def test_the_results_show_the_summary_of_the_recorded_runs(tmp_path: Path) -> No
     verified = asyncio.run(run([f"runs={tmp_path}"], progress=False))
     assert {made.info.status for made in verified.runs} == {"finished"}
     shown = (PROJECT / "docs" / "results.md").read_text("utf-8").split(MARKERS[0])[1].split(MARKERS[1])[0]
-    assert shown.strip() == summary(verify(find_runs(tmp_path))).strip(), (
+    assert shown.strip() == summary(verify(run_folders(tmp_path))).strip(), (
         "docs/results.md has drifted: in a fresh clone, rag-notes reproduce study=verification, then "
         "rag-notes verify --readme docs/results.md"
     )

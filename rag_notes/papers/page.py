@@ -74,11 +74,6 @@ def verify(folders: Iterable[str | Path], *, resamples: int = 10_000, min_questi
     return Verification(used, aside, claims, orders)
 
 
-def find_runs(folder: str | Path) -> list[Path]:
-    """The run folders in a folder, by name."""
-    return sorted(file.parent for file in Path(folder).glob("*/run.json"))
-
-
 def write_verification(verification: Verification, folder: str | Path) -> list[Path]:
     """Write verification.html and .md, claims.csv and orders.csv (a row a claim or order, all columns) to `folder`.
 

@@ -16,6 +16,9 @@ from rag_notes.llm.errors import encodable
 from rag_notes.running.old_records import info_of, sample_of
 from rag_notes.types import InputError, Question
 
+PUBLISHED = Path(__file__).resolve().parents[2] / "data" / "results"
+"""Where records without text lie that come with the project (`rag_notes.running.publish`)."""
+
 Key = tuple[str, str]  # method, question id
 Annotation = Literal["evidence", "quest_eval"]
 T = TypeVar("T")
@@ -260,6 +263,13 @@ def load_run(folder: str | Path) -> Run:
     info = read_info(folder)
     samples, _ = read_samples(Path(folder) / "samples.jsonl")
     return Run(info, samples, Path(folder))
+
+
+def run_folders(folder: str | Path, *, published: bool = False) -> list[Path]:
+    """The run folders in a folder, by name; with `published` then those in `PUBLISHED` of other names."""
+    found = sorted(file.parent for file in Path(folder).glob("*/run.json"))
+    names = {path.name for path in found}
+    return found + ([path for path in run_folders(PUBLISHED) if path.name not in names] if published else [])
 
 
 def load_runs(folders: Iterable[str | Path]) -> dict[str, Run]:

@@ -15,11 +15,12 @@ from rag_notes.config import (
 )
 from rag_notes.files import slug
 from rag_notes.llm.client import LLM
+from rag_notes.llm.store import canonical_json
 from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.noise import ControlledNoise, controllable
-from rag_notes.running.describe import Method, check_same_run, describe, fingerprint
+from rag_notes.running.describe import Method, check_same_run, describe, describe_method, fingerprint, identity
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Condition, RecordError, Run, load_run
+from rag_notes.running.records import Condition, RecordError, Run, RunInfo, load_run, read_info, run_folders
 from rag_notes.types import Dataset
 
 
@@ -36,11 +37,20 @@ async def run_methods(
     A run's folder is named by data set, model and a hash of what determines the result, so that the same command
     continues what was interrupted. `overrides` are the options as the user gave them. With `noise_percent` so many per
     cent of the passages are noise, and only questions are asked for which that can be controlled. A run that stops at
-    the spending limit is the last one. Raises ConfigError where no question can be controlled, and as `evaluate`.
+    the spending limit is the last one. With `from_records` runs are read where the data set's file is not there, too:
+    by the data set's name, methods, model, prompts and how many questions were asked for. Raises ConfigError where no
+    question can be controlled, RecordError where not just one run fits, and as `evaluate`.
     """
+    try:
+        datasets = build_datasets(config)
+    except FileNotFoundError as missing:
+        if not config.from_records:
+            raise
+        chosen, condition = build_methods(config) if methods is None else methods, Condition(noise_percent)
+        return [_without_data(config, name, chosen, condition, missing) for name in config.dataset]
     runs = []
     async with build_llm(config) as llm:
-        for dataset in build_datasets(config):
+        for dataset in datasets:
             retriever, condition = build_retriever(config, dataset.corpus), Condition(noise_percent)
             if noise_percent is not None:
                 dataset, retriever = with_noise(dataset, retriever, noise_percent)  # noqa: PLW2901 - the same, noisy
@@ -87,6 +97,29 @@ async def run_on(
         overrides=overrides,
         progress=progress,
     )
+
+
+def _without_data(
+    config: Config, name: str, methods: Mapping[str, Method], condition: Condition, missing: FileNotFoundError
+) -> Run:
+    """The finished run of a data set whose file is not there."""
+    described = {method: describe_method(function) for method, function in methods.items()}
+    of_methods = canonical_json({method: [of.function, of.settings] for method, of in described.items()})
+    label, prompt_set = config.dataset[name].get("name", name), build_templates(config).name
+    wanted = (label, condition, config.llm["model"], prompt_set, config.repeat)
+
+    def fits(info: RunInfo) -> bool:
+        about = (info.dataset.name, info.condition, info.model, info.prompt_set, info.repeat)
+        as_many = config.limit in (None, info.dataset.questions)
+        return about == wanted and as_many and canonical_json(identity(info)["methods"]) == of_methods
+
+    folder = PROJECT / config.runs
+    fitting = [place for place in run_folders(folder) if fits(read_info(place))]
+    if len(fitting) != 1:
+        names = ", ".join(place.name for place in fitting)
+        there = f"several are of this run, choose by limit= ({names})" if fitting else "none is of this run"
+        raise RecordError(f"{missing}; and of the records in {folder} {there}: `rag-notes runs {folder}` lists them")
+    return load_run(fitting[0])
 
 
 def with_noise(dataset: Dataset, retriever: Retriever, noise_percent: int) -> tuple[Dataset, ControlledNoise]:

@@ -13,7 +13,7 @@ from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.verdicts import NOT_RUN, RULES
 from rag_notes.papers.verification import OWN, verify_orders
 from rag_notes.report.figures import NotebookFigure
-from rag_notes.running.records import Run
+from rag_notes.running.records import Run, run_folders
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
 
@@ -52,7 +52,7 @@ class Verification(Study):
     @cached_property
     def verified(self) -> page.Verification:
         """Every claim and order with its verdict, as `rag_notes.papers.page.verify`."""
-        return page.verify(page.find_runs(PROJECT / self.config.runs), resamples=self.config.resamples)
+        return page.verify(run_folders(PROJECT / self.config.runs, published=True), resamples=self.config.resamples)
 
     @once
     def table(self) -> pd.DataFrame:

@@ -1,0 +1,90 @@
+"""Runs without a word of their data set: what may be given away where the questions and passages may not."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rag_notes.events import Ask, Decision, Event, Note, Search
+from rag_notes.running.records import RecordError, Run, Sample, SampleError, load_run, write_info, write_samples
+from rag_notes.types import Question
+
+SHORT = 60
+"""Characters up to which an answer is published as it is."""
+
+_WORDS = 3  # up to which the outcome of a decision is a label, and no text
+
+
+def publish(folder: str | Path, into: str | Path) -> Path:
+    """Write a run without text to a folder of the same name below `into`; returns it.
+
+    What stays: ids of questions, methods, settings, metrics, counts, decisions, seconds, tokens, keys of requests, and
+    answers of up to `SHORT` characters. Of every other text there is a hash, see `digest`. Raises RecordError as
+    `rag_notes.running.records.load_run`, and for a run that is not finished.
+    """
+    run = load_run(folder)
+    if not run.info.finished:
+        raise RecordError(f"{folder}: is not finished ({run.info.status}); the command that began it finishes it")
+    target = Path(into) / Path(folder).resolve().name
+    target.mkdir(parents=True, exist_ok=True)
+    write_samples(target / "samples.jsonl", map(without_text, run.samples))
+    write_info(target, replace(run.info, overrides=[], endpoint=""))  # paths and addresses are the user's own
+    return target
+
+
+def without_text(sample: Sample) -> Sample:
+    """A sample as it is published."""
+    asked = sample.question
+    error = sample.error and SampleError(sample.error.kind, "(not published)")
+    return replace(
+        sample,
+        question=Question(asked.id, "", task=asked.task, type=asked.type, hops=asked.hops, language=asked.language),
+        answer=sample.answer if len(sample.answer) <= SHORT else digest(sample.answer),
+        error=error,
+        trace=[_without_text(event) for event in sample.trace],
+    )
+
+
+def digest(text: str) -> str:
+    """`sha256:` and the first 16 hexadecimal digits of a text's hash."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def check(run: Run, folder: str | Path) -> Counter[tuple[str, str]]:
+    """Set a run's answers beside published ones of the same questions and methods.
+
+    Returns how many by method and result: `same`, `other answer`, `other calls` (the same answer, by other requests or
+    responses), `not published`, and `not run`. Raises RecordError as `rag_notes.running.records.load_run`.
+    """
+    published = {sample.key: sample for sample in load_run(folder).samples}
+    mine = {sample.key: without_text(sample) for sample in run.samples}
+    return Counter(
+        (key[0], _compared(mine.get(key), published.get(key))) for key in [*published, *(mine.keys() - published)]
+    )
+
+
+def _compared(mine: Sample | None, published: Sample | None) -> str:
+    if mine is None or published is None:
+        return "not published" if published is None else "not run"
+    if mine.answer != published.answer or mine.error != published.error:
+        return "other answer"
+    return "same" if _calls(mine.trace) == _calls(published.trace) else "other calls"
+
+
+def _calls(trace: Sequence[Event]) -> list[tuple[str, str | None]]:
+    return [(event.key, event.response) for event in trace if isinstance(event, Ask)]
+
+
+def _without_text(event: Event) -> Event:
+    match event:
+        case Ask():
+            response = None if event.response is None else digest(event.response)
+            return replace(event, prompt="", response=response, key=event.key[:16], logprobs=None)
+        case Search():
+            return replace(event, query=digest(event.query), hits=[])
+        case Note():
+            return replace(event, text=digest(event.text))
+        case Decision() if len(event.outcome.split()) > _WORDS:
+            return replace(event, outcome=digest(event.outcome))
+    return event

@@ -1,0 +1,113 @@
+"""Runs given away without a word of their data set: what stays, what is checked, and what is made of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rag_notes.cli import main
+from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
+from rag_notes.running.publish import check, publish, without_text
+from rag_notes.running.records import PUBLISHED, RecordError, Sample, SampleError, load_run, write_info
+from rag_notes.types import Question
+from tests.made import make_info
+from tests.plain import QUESTIONS, plain_options, record_what_was_asked, run_folder
+
+SECRET = "Ann Ro was born in the town of Tis, and nobody else was ever born there, as far as anybody knows"
+TRACE: list[Event] = [
+    Search(SECRET, 5, [Found("id of " + SECRET, SECRET, SECRET, 1.0)]),
+    Ask("note_init", SECRET, SECRET, "stop", 7, 3, "0123456789abcdef" * 4, [(SECRET, -0.1)]),
+    Note(SECRET, kept=True),
+    Decision("summary", SECRET),
+    Decision("complexity", "C"),
+    ParseFailure("note_query"),
+    Stop("max_step"),
+]
+QUESTION = Question("q", SECRET, (SECRET,), gold_titles=(SECRET,), gold_ids=(SECRET,), type="bridge", hops=2)
+SAMPLES = [
+    Sample("deepnote", QUESTION, "Tis", None, {"acc": 1.0}, count(TRACE), list(TRACE)),
+    Sample("vanilla", QUESTION, SECRET, None, {"acc": 0.0}, count(TRACE), list(TRACE)),
+    Sample("ircot", QUESTION, "", SampleError("LLMError", SECRET), {}, count([]), []),
+]
+
+
+def test_a_published_sample_has_its_scores_and_counts_and_no_text() -> None:
+    for sample in SAMPLES:
+        shown = without_text(sample)
+        assert "Ann Ro" not in repr(shown) and "Tis," not in repr(shown)
+        assert (shown.metrics, shown.counts, shown.method) == (sample.metrics, sample.counts, sample.method)
+        assert (shown.question.id, shown.question.type, shown.question.hops) == ("q", "bridge", 2)
+    short, long, failed = map(without_text, SAMPLES)
+    assert short.answer == "Tis"
+    assert long.answer.startswith("sha256:") and len(long.answer) == 23
+    assert failed.error is not None and failed.error.kind == "LLMError"
+    asked = short.trace[1]
+    assert isinstance(asked, Ask) and (asked.stage, asked.key, asked.prompt_tokens) == (
+        "note_init",
+        "0123456789abcdef",
+        7,
+    )
+    assert short.trace[4:] == TRACE[4:]
+
+
+def test_a_run_that_is_not_finished_is_not_published(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    write_info(tmp_path / "run", make_info("made", ["vanilla"], status="running"))
+    with pytest.raises(RecordError, match="is not finished"):
+        publish(tmp_path / "run", tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.fixture
+def made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The options of a finished run of two questions by two methods."""
+    options = ["dataset=plain", *plain_options(tmp_path), "method=[no_retrieval,vanilla]"]
+    assert main(["run", *options]) == 1  # what is asked is not recorded yet
+    record_what_was_asked(tmp_path)
+    assert main(["run", *options, "retry_errors=true"]) == 0
+    capsys.readouterr()
+    return options
+
+
+def test_tables_are_made_of_published_records_without_the_data_set(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *made]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert main(["publish", str(run_folder(tmp_path)), "--into", str(tmp_path / "results")]) == 0
+    target = tmp_path / "results" / run_folder(tmp_path).name
+    assert capsys.readouterr().out == f"{target}\n"
+    published = "".join(path.read_text(encoding="utf-8") for path in target.iterdir())
+    assert not [
+        word for one in QUESTIONS for word in (json.dumps(one["question"])[1:-1], "He was born") if word in published
+    ]
+    (tmp_path / "questions.jsonl").unlink()
+    again = [*made, "from_records=true", f"runs={tmp_path / 'results'}"]
+    assert main(["run", *again]) == 0
+    assert capsys.readouterr().out.splitlines()[:-1] == table[:-1]  # all but the run's folder
+    assert main(["run", *again, "method.vanilla.top_k=3"]) == 2
+    error = capsys.readouterr().err
+    assert "questions.jsonl" in error and "none is of this run" in error
+    assert main(["run", *made]) == 2  # without from_records the file is needed
+
+
+def test_a_run_is_set_beside_a_published_one(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = publish(run_folder(tmp_path), tmp_path / "results")
+    assert main(["run", *made, "--check", str(target)]) == 0
+    assert "no_retrieval: 2 same\nvanilla: 2 same\n" in capsys.readouterr().out
+    first, second, *others = (target / "samples.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    changed = [first.replace("Rouen", "Paris"), second.replace('"key":"', '"key":"x'), *others[:-1]]
+    (target / "samples.jsonl").write_text("".join(changed), encoding="utf-8")
+    assert main(["run", *made, "--check", str(target)]) == 1
+    out = capsys.readouterr().out
+    assert "no_retrieval: 1 other answer\nno_retrieval: 1 other calls\n" in out
+    assert "vanilla: 1 not published\nvanilla: 1 same\n" in out
+    assert sum(check(load_run(run_folder(tmp_path)), target).values()) == 4
+
+
+def test_what_the_project_publishes_is_without_text() -> None:
+    for path in PUBLISHED.glob("*/samples.jsonl"):
+        for sample in load_run(path.parent).samples:
+            assert sample == without_text(sample)
