@@ -1,4 +1,4 @@
-"""The table of downloads, and the command that follows it, against a server of files."""
+"""The command that downloads official files, against a server of files."""
 
 import bz2
 import gzip
@@ -20,81 +20,10 @@ import pytest
 import yaml
 
 from rag_notes.cli import main
-from rag_notes.config import CONF, choices
-from rag_notes.downloads import DownloadError, Entry, File, Member, download, load_downloads
+from rag_notes.config import CONF
+from rag_notes.downloads import Entry, File, Member, download, load_downloads
 from rag_notes.files import DiskFullError
 from tests.file_server import FileServer
-
-OURS = {"cloze", "mini", "mini_zh", "plain", "world"}
-TABLE = load_downloads(CONF / "downloads.yaml")
-
-
-def settings(group: str, name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((CONF / group / f"{name}.yaml").read_text(encoding="utf-8"))
-    return loaded
-
-
-def targets(files: list[File]) -> set[str]:
-    return {path for file in files for path in [file.path, *(member.path for member in file.members)]}
-
-
-@pytest.mark.parametrize("name", sorted(set(choices("dataset")) - OURS))
-def test_every_data_set_is_downloaded_to_where_its_loader_looks(name: str) -> None:
-    wanted = settings("dataset", name)
-    paths = {wanted[key] for key in ("path", "corpus", "search_results") if wanted.get(key)}
-    assert paths <= targets(TABLE.dataset[name].files)
-
-
-@pytest.mark.parametrize("name", choices("corpus"))
-def test_every_corpus_is_downloaded_to_where_it_is_prepared_from(name: str) -> None:
-    wanted = settings("corpus", name)
-    paths = set(wanted.get("paths", [wanted.get("path")]))
-    entry = TABLE.corpus[name] if name in TABLE.corpus else TABLE.dataset[name.removesuffix("_distractor")]
-    there = targets(entry.files)
-    assert paths <= there | {str(Path(path).parent) for path in there}
-
-
-def test_the_table_has_nothing_else_and_names_licences_and_addresses() -> None:
-    assert set(TABLE.dataset) == set(choices("dataset")) - OURS
-    assert set(TABLE.corpus) <= set(choices("corpus"))
-    known: dict[str, list[int | str | None]] = {}
-    for _, entry in TABLE.entries():
-        assert entry.licence.strip()
-        assert entry.page.startswith("https://")
-        for file in entry.files:
-            assert all("drive.google" not in url for url in file.urls)
-            assert all(url.startswith("https://") for url in file.urls[:1])
-            # Without encryption only the checksum tells that nobody changed the file on its way.
-            assert file.checksum is not None or all(url.startswith("https://") for url in file.urls)
-            assert all(path.startswith("data/") for path in targets([file]))
-            for path, *facts in [
-                (file.path, file.size, file.checksum),
-                *((m.path, m.size, m.checksum) for m in file.members),
-            ]:
-                assert known.setdefault(path, facts) == facts
-
-
-ENTRY = {"urls": ["https://a/f"], "path": "data/f", "size": 1, "checksum": None}
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"path": "../f"}, "files.0.path: Value error, expected a relative path without '..'"),
-        ({"path": "/f"}, "files.0.path: Value error, expected a relative path"),
-        ({"checksum": "crc32:1"}, "files.0.checksum: String should match pattern"),
-        ({"size": -1}, "files.0.size: Input should be greater than or equal to 0"),
-        ({"sha256": "0"}, "files.0.sha256: Extra inputs are not permitted"),
-        ({"members": [{"name": "n", "path": "a/../../f"}]}, "files.0.members.0.path: Value error"),
-    ],
-)
-def test_a_table_that_does_not_fit_is_refused_by_field(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
-    entry = {"licence": "MIT", "page": "https://a", "files": [ENTRY | change]}
-    table = tmp_path / "t.yaml"
-    table.write_text(yaml.safe_dump({"dataset": {"d": entry}, "corpus": {}}), encoding="utf-8")
-    with pytest.raises(DownloadError) as error:
-        load_downloads(table)
-    assert str(error.value).startswith(f"{table}, dataset.d.{problem}")
 
 
 def zipped(**files: bytes) -> bytes:
@@ -166,7 +95,10 @@ def test_the_list_names_size_licence_page_and_what_is_here(tmp_path: Path, capsy
 def test_the_projects_own_table_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["download"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"{name} " in shown and entry.licence in shown for name, entry in TABLE.entries())
+    assert all(
+        f"{name} " in shown and entry.licence in shown
+        for name, entry in load_downloads(CONF / "downloads.yaml").entries()
+    )
 
 
 @pytest.mark.parametrize("options", [["dataset=mine"], ["dataset=[mine]", "corpus=[other, other]"]])

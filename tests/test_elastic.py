@@ -5,11 +5,11 @@ import pytest
 from rag_notes import datasets
 from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.retrieval.bm25 import bm25
+from tests.corpora import BIRDS, plain_bm25, plain_words, random_corpus
 from tests.elastic import Secured
 from tests.elastic_proxy import Forward, Proxy
 from tests.indexed import expected, ids, indexed
 from tests.samples import samples
-from tests.test_retrieval import BIRDS, plain_bm25, plain_words, random_corpus
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(600)]  # one server at a time
 

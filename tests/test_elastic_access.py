@@ -12,10 +12,10 @@ from rag_notes.cli import main
 from rag_notes.datasets.corpus_file import CorpusFile, passage_line
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.elastic import elasticsearch
+from tests.corpora import BIRDS
 from tests.elastic import Secured, free_port, make_authority
 from tests.elastic_proxy import Proxy
 from tests.indexed import ids, indexed, make, names
-from tests.test_retrieval import BIRDS
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(600)]  # one server at a time
 

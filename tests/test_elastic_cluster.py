@@ -16,8 +16,8 @@ from rag_notes.retrieval.elastic import elasticsearch
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run
 from rag_notes.types import Question
+from tests.corpora import random_corpus
 from tests.elastic import Node, UnavailableError, free_port, installation, unavailable
-from tests.test_retrieval import random_corpus
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(900)]  # one server at a time
 

@@ -9,9 +9,9 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.types import Passage
+from tests.corpora import BIRDS
 from tests.elastic import Secured, UnavailableError, secured_node, unavailable
 from tests.indexed import ids, indexed, make, names
-from tests.test_retrieval import BIRDS
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(600)]  # one server at a time
 

@@ -17,10 +17,10 @@ from rag_notes.retrieval.base import RetrieverError
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run, load_run
 from rag_notes.types import Question
+from tests.corpora import BIRDS
 from tests.elastic import Secured
 from tests.elastic_proxy import Forward, Proxy
 from tests.indexed import indexed, make, names, passed_on
-from tests.test_retrieval import BIRDS
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(600)]  # one server at a time
 

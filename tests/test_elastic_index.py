@@ -18,10 +18,10 @@ from rag_notes.datasets.corpus_file import passage_line
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.elastic import BM25Settings
 from rag_notes.types import Passage
+from tests.corpora import BIRDS, random_corpus
 from tests.elastic import Secured
 from tests.elastic_proxy import Forward, Proxy
 from tests.indexed import ids, indexed, make, names
-from tests.test_retrieval import BIRDS, random_corpus
 
 CHUNK = BM25Settings.chunk
 

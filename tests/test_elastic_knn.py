@@ -17,13 +17,13 @@ from rag_notes.retrieval.elastic_knn import ElasticsearchKNN, KNNContent, elasti
 from rag_notes.retrieval.encoders import Vectors
 from rag_notes.retrieval.vectors import cached_vectors, passage_text
 from rag_notes.types import Passage
+from tests.corpora import BIRDS
 from tests.elastic import Secured, free_port
 from tests.elastic_proxy import Forward, Proxy
 from tests.embeddings import EmbeddingServer
 from tests.encoding import WordEncoder
 from tests.indexed import ids, indexed, make, names
 from tests.test_elastic_faults import altered, fail_shard, lose_node
-from tests.test_retrieval import BIRDS
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(600)]  # one server at a time
 
