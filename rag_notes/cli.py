@@ -93,6 +93,9 @@ def _add_studies(add: Callable[..., argparse.ArgumentParser]) -> None:
     add("reproduce", commands.reproduce, text, options="*")
     run = add("run", commands.run, "evaluate methods on questions, without a notebook", options="*")
     run.add_argument("--check", metavar="FOLDER", help="a published run of it: say which answers agree with it")
+    tables = add("tables", commands.tables, "print tables of a study in Markdown, without its notebook", options="*")
+    help_ = "a table of the study's module, for example table (may be given again)"
+    tables.add_argument("--show", action="append", required=True, metavar="NAME", help=help_)
     text = "say what a study will take: calls, tokens, money, time, and how much of it is stored"
     add("plan", commands.plan, text, options="*")
     text = "count calls, searches and the sequential depth of each method, from stored responses"

@@ -89,7 +89,7 @@ def reproduce(args: argparse.Namespace) -> int:
     from rag_notes.studies.notebook import reproduce_all, studies
 
     named = any(option.startswith("study=") for option in args.options)
-    chosen = [args.options] if named else [[f"study={study}", *args.options] for study in studies()]
+    chosen = [args.options] if named else [[f"study={study}", *args.options] for study in studies(args.options)]
     lacking = 0
     for notebook, missing in reproduce_all(chosen):
         lacking += missing
@@ -99,6 +99,21 @@ def reproduce(args: argparse.Namespace) -> int:
     if lacking:
         say(f"{lacking} answers are lacking: the notebooks say why; retry_errors=true asks again", file=sys.stderr)
     return int(lacking > 0)
+
+
+def tables(args: argparse.Namespace) -> int:
+    """Print tables of a study, made by the methods of its class that are named."""
+    from importlib import import_module
+
+    from rag_notes.report.markdown import markdown
+
+    module = import_module(f"rag_notes.studies.{load_config(args.options).study.name}")
+    study = asyncio.run(module.run(args.options))
+    known = [name for name in dir(study) if not name.startswith("_") and callable(getattr(study, name))]
+    if unknown := [name for name in args.show if name not in known]:
+        raise ConfigError(f"--show {unknown[0]}: this study has {', '.join(known)}")
+    say("\n\n".join(markdown(getattr(study, name)()) for name in args.show))
+    return int(study.lacking > 0)
 
 
 def plan(args: argparse.Namespace) -> int:

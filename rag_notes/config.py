@@ -42,6 +42,7 @@ class Study(BaseModel):
 
     A variant has a name of its own and the settings that differ from its `method`; it is left out where that method is
     not among those chosen. `noise_percent` are the shares of noise among the passages that the study controls.
+    `datasets` are the only ones that it can be made of; empty, it is made of any.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -50,6 +51,7 @@ class Study(BaseModel):
     notebook: str
     variants: dict[str, dict[str, Any]] = {}
     noise_percent: list[Annotated[int, Field(ge=0, le=100)]] = []
+    datasets: list[str] = []
 
 
 class Config(BaseModel):
@@ -97,6 +99,9 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
         config = Config.model_validate(composed)
     except ValidationError as error:
         raise ConfigError(_problems(error, "", Config)) from None
+    if other := [name for name in config.dataset if config.study.datasets and name not in config.study.datasets]:
+        only = ", ".join(config.study.datasets)
+        raise ConfigError(f"dataset={other[0]}: the study {config.study.name} is made of {only} alone")
     config.study.variants = {name: of for name, of in config.study.variants.items() if name not in unrecorded}
     _add_variants(config)
     for name, settings in config.dataset.items():

@@ -27,20 +27,20 @@ Main = Callable[[Sequence[str]], int]
 def renew(path: Path, main: Main, *, check: bool = False) -> list[str]:
     """Run the commands of a page and put what they print between their markers; returns those whose output changed.
 
-    With `check` the page stays as it is. Commands find an empty folder of runs, as in a fresh clone. Raises InputError
-    where the page has no block, or a command fails.
+    With `check` the page stays as it is. Each block finds an empty folder of runs, as in a fresh clone. Raises
+    InputError where the page has no block, or a command fails.
     """
     text = path.read_text(encoding="utf-8")
     changed: list[str] = []
 
     def written(match: re.Match[str]) -> str:
-        shown = _output(match[1], main, path)
+        with tempfile.TemporaryDirectory() as runs, _environment("RAG_NOTES_RUNS", runs):
+            shown = _output(match[1], main, path)
         if shown != match[2].strip():
             changed.append(match[1])
         return f"<!-- {match[1]} -->\n\n{shown}\n\n<!-- end -->"
 
-    with tempfile.TemporaryDirectory() as runs, _environment("RAG_NOTES_RUNS", runs):
-        renewed, blocks = _BLOCK.subn(written, text)
+    renewed, blocks = _BLOCK.subn(written, text)
     if not blocks:
         raise InputError(f"{path}: has no block; one begins with <!-- rag-notes COMMAND --> and ends in <!-- end -->")
     if changed and not check:

@@ -125,9 +125,10 @@ REAL = {
 
 @pytest.mark.parametrize("study", OWN)
 def test_a_study_runs_on_real_data_with_a_server(study: str, tmp_path: Path) -> None:
+    only = load_config([f"study={study}"]).study.datasets  # such a study is of data that need no file
     options = [
-        *(f"study={study}", f"dataset=[{','.join(REAL)}]", "limit=3", "retriever.cache=null", "resamples=200"),
-        *(f"dataset.{name}.path={samples(path)}" for name, path in REAL.items()),
+        *(f"study={study}", f"dataset=[{','.join(only or REAL)}]", "limit=3", "retriever.cache=null", "resamples=200"),
+        *(f"dataset.{name}.path={samples(path)}" for name, path in REAL.items() if not only),
         *("llm=openai", "llm.model=tiny", f"llm.store={tmp_path / 'store.sqlite'}"),
         *(f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}"),
     ]
@@ -246,6 +247,8 @@ def test_the_verification_comes_last_and_with_a_model_that_is_asked_studies_run_
 def test_studies_are_named_in_the_order_of_their_notebooks() -> None:
     assert studies()[:2] == ["quickstart", "main_results"]
     assert sorted(studies()) == choices("study")
+    assert set(studies()) - set(studies(["limit=3", "dataset=[mini,world]"])) == {"chain_of_facts"}
+    assert studies(["dataset=world"]) == studies()
 
 
 def test_a_notebook_that_is_not_there_is_named() -> None:

@@ -43,9 +43,12 @@ class Reproduced(NamedTuple):
     lacking: int
 
 
-def studies() -> list[str]:
-    """The studies there are, in the order of their notebooks."""
-    return sorted(choices("study"), key=lambda name: load_config([f"study={name}"]).study.notebook)
+def studies(options: Sequence[str] = ()) -> list[str]:
+    """The studies that can be made of the data sets that options choose (all), in the order of their notebooks."""
+    known = sorted((load_config([f"study={name}"]).study for name in choices("study")), key=lambda of: of.notebook)
+    chosen = [option for option in options if option.startswith("dataset=")]
+    wanted = set(load_config(chosen).dataset) if chosen else set()
+    return [study.name for study in known if not study.datasets or wanted <= set(study.datasets)]
 
 
 def reproduce(overrides: Sequence[str] = ()) -> Reproduced:
