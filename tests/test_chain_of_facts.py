@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_notes.config import ConfigError, load_study
+from rag_notes.config import PROJECT, ConfigError, load_study
 from rag_notes.events import Event, Found, Note, Search
 from rag_notes.report.figures import save_figure
 from rag_notes.running.records import Run, Sample
@@ -107,6 +107,15 @@ def test_the_facts_are_those_of_the_world_that_was_asked() -> None:
     config = load_study("chain_of_facts", ["dataset.world.questions=12", "dataset.world.seed=3"])
     assert list(chains(config)) == ["world"]
     assert len(chains(config)["world"]) == 12
+
+
+def test_the_figure_in_the_pages_is_that_of_the_recordings(tmp_path: Path) -> None:
+    options = [f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}"]
+    asyncio.run(chain_of_facts.run(options, progress=False)).figure()
+    (made,) = (tmp_path / "figures").glob("*.png")
+    assert made.read_bytes() == (PROJECT / "docs" / "img" / "chain_of_facts.png").read_bytes(), (
+        "docs/img/chain_of_facts.png has drifted: rag-notes reproduce study=chain_of_facts, then copy its figure there"
+    )
 
 
 def test_other_data_are_refused() -> None:

@@ -135,7 +135,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "has no block" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md", "docs/findings.md"])
 def test_the_numbers_of_our_pages_are_what_their_commands_print(name: str) -> None:
     changed = renew(ROOT / name, cli.main, check=True)
     assert changed == [], f"{name} has drifted: rag-notes pages {name}"
