@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 
 from rag_notes.config import (
-    CONF,
-    PROJECT,
     ConfigError,
     build_datasets,
     build_llm,
     build_methods,
     build_retriever,
-    choices,
     load_config,
     load_prices,
 )
+from rag_notes.files import SHIPPED
 from rag_notes.llm.client import Price
 from rag_notes.llm.store import ResponseStore
+from rag_notes.options import CONF, choices
 from rag_notes.retrieval.bm25 import BM25
 
 GIVEN = {"dataset": 0, "method": 2, "retriever": 1, "llm": 0}  # arguments that are no settings: rag, question, corpus
@@ -78,7 +77,7 @@ def test_a_part_of_the_questions_that_cannot_be_is_refused(option: str, problem:
 def test_every_study_composes_and_has_its_notebook(study: str) -> None:
     settings = load_config([f"study={study}"]).study
     assert settings.name == study
-    assert (PROJECT / settings.notebook).is_file()
+    assert (SHIPPED / settings.notebook).is_file()
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}={file.stem}")

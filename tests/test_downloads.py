@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from rag_notes.cli import main
-from rag_notes.config import CONF, choices
 from rag_notes.downloads import DownloadError, Entry, File, Member, download, load_downloads
 from rag_notes.files import DiskFullError
+from rag_notes.options import CONF, choices
 from tests.file_server import FileServer
 
 OURS = {"cloze", "mini", "mini_zh", "plain", "world"}

@@ -7,7 +7,7 @@ import pytest
 from filelock import FileLock
 
 from rag_notes.cli import main
-from rag_notes.config import choices
+from rag_notes.options import choices
 from rag_notes.running import evaluate
 from rag_notes.running.evaluate import rescore_run
 from rag_notes.running.records import Condition, RecordError, load_run, write_info

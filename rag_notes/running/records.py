@@ -279,7 +279,7 @@ def read_info(folder: str | Path) -> RunInfo:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        raise RecordError(f"{path}: no such run; make one with `rag-notes run`") from None
+        raise RecordError(f"{path.absolute()}: no such run; make one with `rag-notes run`") from None
     try:
         return _read(_INFO, text, info_of, "settings")
     except ValueError as error:
