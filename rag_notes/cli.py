@@ -1,10 +1,12 @@
 """The command `rag-notes`: what may be typed; what is done lies in `rag_notes.commands`."""
 
 import argparse
+import contextlib
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
@@ -14,6 +16,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
 from rag_notes import commands
 from rag_notes.config import ConfigError
@@ -80,21 +83,26 @@ def multirun(options: Sequence[str]) -> int:
     typed, sys.argv = sys.argv, ["rag-notes", "--multirun", *options]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises what it would otherwise print before it exits
     try:
-        hydra.main(str(CONF), "config", "1.3")(_job)()
+        hydra.main(str(CONF), "config", "1.3")(partial(_job, Path.cwd()))()
     except JobError as error:
         return int(error.args[0])
-    except HydraException as error:
+    except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error, options)) from None
+    except Exception as error:  # of a launcher, whichever it is: what a job has to say it says itself
+        lost = f"rag-notes: the launcher lost a job ({type(error).__name__}: {error})"
+        say(f"{lost}\nrag-notes: what is done is kept, the same command goes on", file=sys.stderr)
+        return 1
     finally:
         sys.argv = typed
         GlobalHydra.instance().clear()
     return 0
 
 
-def _job(_: Any) -> None:
+def _job(folder: Path, _: Any) -> None:
     options = list(HydraConfig.get().overrides.task)
     GlobalHydra.instance().clear()  # the job composes its settings anew
-    code = main(["run", *options])
+    with contextlib.chdir(folder):  # a worker may have been started elsewhere
+        code = main(["run", *options])
     if code == 130:
         raise KeyboardInterrupt
     if code:

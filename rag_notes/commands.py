@@ -93,7 +93,7 @@ def calls(args: argparse.Namespace) -> int:
     chosen = load_config(args.options)
 
     async def count() -> None:
-        async with build_llm(chosen) as llm:
+        async with build_llm(chosen, offline=True) as llm:
             for dataset in build_datasets(chosen):
                 retriever = build_retriever(chosen, dataset.corpus)
                 counted = await count_calls(

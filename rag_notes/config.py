@@ -185,13 +185,16 @@ def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> Indexe
     return retriever
 
 
-def build_llm(config: Config) -> LLM:
-    """The chosen LLM, to be entered with `async with`, with those of single stages.
+def build_llm(config: Config, *, offline: bool = False) -> LLM:
+    """The chosen LLM, to be entered with `async with`, with those of single stages; offline only their stores answer.
 
     A price comes from conf/prices.yaml where none is set.
     """
     llm = _build_llm(config.llm)
     llm.stages = {name: _build_llm(_stage(config, name)) for name in config.stages}
+    if offline:
+        for each in (llm, *llm.stages.values()):
+            each.base_url = None
     return llm
 
 

@@ -1,5 +1,6 @@
 """Every choice composes and fits its code; every mistake is refused with the names that would do."""
 
+import asyncio
 import importlib
 import inspect
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from rag_notes.llm.client import Price
 from rag_notes.llm.store import ResponseStore
 from rag_notes.options import CONF, choices
 from rag_notes.retrieval.bm25 import BM25
+from rag_notes.types import InputError
 
 GIVEN = {"dataset": 0, "method": 2, "retriever": 1, "llm": 0}  # arguments that are no settings: rag, question, corpus
 EMPTY = inspect.Parameter.empty
@@ -168,7 +170,7 @@ def test_a_part_of_a_hybrid_can_be_another_retriever() -> None:
     assert retriever["second"]["encoder"]["base_url"] == "http://127.0.0.1:8000/v1"
 
 
-def test_parts_are_built_with_their_settings_and_paths_mean_the_repository(
+def test_parts_are_built_with_their_settings_and_paths_mean_the_current_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -182,9 +184,10 @@ def test_parts_are_built_with_their_settings_and_paths_mean_the_repository(
     stemming = [described[part]["tokenizer"]["stemming"] for part in ("first", "second")]
     assert (described["depth"], stemming) == (7, [True, False])
     assert len(retriever.search(["Carmen"], 2)[0]) == 2
-    options = ["retriever=dense", "retriever.encoder.model=data/mini"]  # a folder of the repository, but of no model
+    (tmp_path / "mine" / "model").mkdir(parents=True)  # of no model
+    options = ["retriever=dense", "retriever.encoder.model=mine/model"]
     pytest.importorskip("onnxruntime", reason="the ONNX encoder needs the extra `dense`")
-    with pytest.raises(FileNotFoundError, match="data/mini: an ONNX encoder needs"):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/mine/model: an ONNX encoder needs"):
         build_retriever(load_config(options), dataset.corpus)
 
 
@@ -304,7 +307,7 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
             "method.vanilla._target_: 'rag_notes.methods.nope' cannot",
         ),
         (["method=[deepnote]"], "baseline=vanilla is not among the methods ['deepnote']; add it, name another one, or"),
-        (["llm=openai,local"], "llm=openai,local: one is meant"),
+        (["llm=openai,local"], "llm=openai,local: one is meant; a run for each of them: rag-notes run --multirun"),
         (["method=vanilla,deepnote"], "method=vanilla,deepnote: several stand in brackets: method=[vanilla,deepnote]"),
         (["dataset=mini,musique"], "dataset=mini,musique: several stand in brackets: dataset=[mini,musique]"),
         (["llm.model=\udc80"], "'llm.model=\\udc80': not valid UTF-8"),
@@ -354,8 +357,8 @@ def test_the_price_table_is_dated_and_used_for_its_models_only(monkeypatch: pyte
 def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
     options = ["llm=openai", f"llm.store={tmp_path / 's.sqlite'}", "llm.api_key_variable=MY_KEY"]
-    with pytest.raises(ValueError, match="set the environment variable MY_KEY"):
-        build_llm(load_config(options))
+    with pytest.raises(InputError, match="set the environment variable MY_KEY"):
+        asyncio.run(build_llm(load_config(options)).__aenter__())
     own = build_llm(load_config([*options, "llm.base_url=http://127.0.0.1:8000/v1", "llm.model=mine"]))
     assert (own.model, own.base_url) == ("mine", "http://127.0.0.1:8000/v1")
 
