@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hydra.errors import HydraException
 
 from rag_notes.cli import main
-from rag_notes.options import explain
 from rag_notes.running.records import load_run
 from tests.loopback import Loopback
 
@@ -120,12 +118,6 @@ def test_what_cannot_be_composed_is_refused_before_any_job(
     assert main(["run", "-m", *options]) == 2
     assert message in capsys.readouterr().err
     assert not runs.exists()
-
-
-def test_a_launcher_that_is_not_installed_is_named_with_its_extra() -> None:
-    error = HydraException("In 'hydra/config': Could not find 'hydra/launcher/submitit_slurm'")
-    said = explain(error, ["limit=1,2", "hydra/launcher=submitit_slurm"])
-    assert said == 'hydra/launcher=submitit_slurm: is not installed; pip install "rag-notes[slurm]"'
 
 
 def test_cfg_job_shows_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
