@@ -18,7 +18,7 @@ from rag_notes.config import (
     load_config,
     load_prices,
 )
-from rag_notes.files import SHIPPED
+from rag_notes.files import SHIPPED, here
 from rag_notes.llm.client import Price
 from rag_notes.llm.store import ResponseStore
 from rag_notes.options import CONF, choices
@@ -189,6 +189,29 @@ def test_parts_are_built_with_their_settings_and_paths_mean_the_current_folder(
     pytest.importorskip("onnxruntime", reason="the ONNX encoder needs the extra `dense`")
     with pytest.raises(FileNotFoundError, match=f"{tmp_path}/mine/model: an ONNX encoder needs"):
         build_retriever(load_config(options), dataset.corpus)
+
+
+def test_what_lies_in_the_current_folder_comes_before_what_is_shipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = load_config(["dataset=mini"])
+    assert shipped.dataset["mini"]["path"] == str(SHIPPED / "data/mini/questions.jsonl")
+    assert shipped.llm["recordings"] == [str(SHIPPED / "data/recordings/mini.jsonl.xz")]
+    own = tmp_path / "data" / "mini" / "questions.jsonl"
+    own.parent.mkdir(parents=True)
+    own.write_text('{"id": "mine", "question": "Who?"}\n', encoding="utf-8")
+    (dataset,) = build_datasets(load_config(["dataset=mini"]))
+    assert [question.id for question in dataset.questions] == ["mine"]
+
+
+def test_a_notebook_opened_where_the_notebooks_lie_has_the_paths_of_the_folder_above(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(SHIPPED / "notebooks")  # where Jupyter starts its kernel
+    assert here() == SHIPPED
+    (dataset,) = build_datasets(load_config(["dataset=plain", "dataset.plain.path=data/mini/questions.jsonl"]))
+    assert len(dataset.questions) == 62
 
 
 def test_the_default_is_the_small_benchmark_from_recordings() -> None:

@@ -65,9 +65,9 @@ def readme_examples() -> list[str]:
 
 
 def test_the_examples_of_the_readme_run_when_pasted(folder: Path) -> None:
-    shell = InteractiveShell()
+    shell = InteractiveShell()  # type: ignore[no-untyped-call]
     for example in readme_examples():
-        shell.run_cell(example).raise_error()
+        shell.run_cell(example).raise_error()  # type: ignore[no-untyped-call]
     run = shell.user_ns["run"]
     assert (run.methods, run.info.samples.errors) == (["vanilla", "one_note"], 0)
     assert run.folder.parent == folder / "runs"
@@ -76,14 +76,8 @@ def test_the_examples_of_the_readme_run_when_pasted(folder: Path) -> None:
 def test_the_method_of_the_readme_runs_from_a_file_of_the_current_folder(folder: Path) -> None:
     definition = next(text for text in readme_examples() if "one_note" in text).partition("\n\n\nrun = ")[0]
     (folder / "my_methods.py").write_text(f"{definition}\n", encoding="utf-8")
-    options = [
-        "dataset=mini",
-        "limit=2",
-        "method=vanilla",
-        "+method.mine._target_=my_methods.one_note",
-        "resamples=100",
-    ]
-    assert main(["run", *options]) == 0
+    mine = "+method.mine._target_=my_methods.one_note"
+    assert main(["run", "dataset=mini", "limit=2", "method=vanilla", mine, "resamples=100"]) == 0
     assert load_run(run_folder(folder)).methods == ["vanilla", "mine"]
 
 
