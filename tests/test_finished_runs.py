@@ -164,6 +164,7 @@ def test_a_file_that_is_not_there_is_named_by_its_whole_path(
         assert main(["run", *options, option]) == 2
         error = capsys.readouterr().err
         assert f"{tmp_path}/nowhere/one.jsonl: no such" in error, option
+    assert json.loads((run_folder(tmp_path) / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
 
 
 @pytest.mark.parametrize(
@@ -185,4 +186,3 @@ def test_every_command_names_a_file_that_is_not_there_by_its_whole_path(
     monkeypatch.chdir(tmp_path)
     assert main(command) == 2
     assert f"{tmp_path}/nowhere" in capsys.readouterr().err
-    assert json.loads((run_folder(tmp_path) / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
