@@ -1,16 +1,27 @@
 """The command `rag-notes`: what may be typed; what is done lies in `rag_notes.commands`."""
 
 import argparse
+import contextlib
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+
+import argcomplete
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
 from rag_notes import commands
-from rag_notes.config import CONF, PROJECT, choices
+from rag_notes.config import ConfigError
 from rag_notes.llm.client import LLMError
+from rag_notes.options import CONF, GROUPS, choices, complete, explain
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.terminal import say
 from rag_notes.types import InputError, Language
@@ -39,11 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns the exit code: 0 done, 1 some questions failed or the run stopped, 2 bad input, 3 an error of this program.
     """
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    argcomplete.autocomplete(parser)
+    args = parser.parse_args(arguments)
     try:
         return int(args.command(args))
     except (InputError, LLMError, RetrieverError, ImportError, OSError) as error:
-        say(f"rag-notes: {error}", file=sys.stderr)
+        text: object = error
+        if isinstance(error, OSError) and isinstance(error.filename, str):  # the system's own error
+            text = f"{Path(error.filename).absolute()}: {error.strerror}"
+        say(f"rag-notes: {text}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         say("rag-notes: interrupted; the same command continues where it stopped", file=sys.stderr)
@@ -54,11 +70,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
 
 
+class JobError(Exception):
+    """A job of a multirun did not end well; its exit code."""
+
+
+def multirun(options: Sequence[str]) -> int:
+    """Run a job for each combination of the options that list several values, as Hydra's launcher says.
+
+    A job is `rag-notes run`, here or in whatever process or machine the launcher chooses. Returns the exit code of the
+    first job that did not end well. Raises ConfigError for options that Hydra refuses.
+    """
+    typed, sys.argv = sys.argv, ["rag-notes", "--multirun", *options]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises what it would otherwise print before it exits
+    try:
+        hydra.main(str(CONF), "config", "1.3")(partial(_job, Path.cwd()))()
+    except JobError as error:
+        return int(error.args[0])
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, options)) from None
+    except Exception as error:  # of a launcher, whichever it is: what a job has to say it says itself
+        lost = f"rag-notes: the launcher lost a job ({type(error).__name__}: {error})"
+        say(f"{lost}\nrag-notes: what is done is kept, the same command goes on", file=sys.stderr)
+        return 1
+    finally:
+        sys.argv = typed
+        GlobalHydra.instance().clear()
+    return 0
+
+
+def _job(folder: Path, _: Any) -> None:
+    options = list(HydraConfig.get().overrides.task)
+    GlobalHydra.instance().clear()  # the job composes its settings anew
+    with contextlib.chdir(folder):  # a worker may have been started elsewhere
+        code = main(["run", *options])
+    if code == 130:
+        raise KeyboardInterrupt
+    if code:
+        raise JobError(code)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.cfg:
+        return commands.config(args)
+    return multirun(args.options) if args.multirun else commands.run(args)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parts = "\n".join(
-        f"  {group:<10}{', '.join(choices(group))}"
-        for group in ("study", "dataset", "corpus", "method", "retriever", "llm")
-    )
+    parts = "\n".join(f"  {group:<10}{', '.join(choices(group))}" for group in GROUPS)
     parser = argparse.ArgumentParser(
         prog="rag-notes",
         description="Note-based adaptive RAG: run methods, reproduce studies, keep what was paid for.",
@@ -77,7 +135,8 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if options is not None:
-            added.add_argument("options", nargs=options, metavar="name=value")
+            option = added.add_argument("options", nargs=options, metavar="name=value")
+            option.completer = complete  # type: ignore[attr-defined] # argcomplete's
         added.set_defaults(command=command)
         return added
 
@@ -91,7 +150,9 @@ def _add_studies(add: Callable[..., argparse.ArgumentParser]) -> None:
     """What asks a model, or says what that will take."""
     text = "execute a study's notebook (all studies if none is named): tables, figures, HTML"
     add("reproduce", commands.reproduce, text, options="*")
-    run = add("run", commands.run, "evaluate methods on questions, without a notebook", options="*")
+    run = add("run", _run, "evaluate methods on questions, without a notebook", options="*")
+    run.add_argument("-m", "--multirun", action="store_true", help="a run for each value: dataset=mini,asqa limit=5,9")
+    run.add_argument("--cfg", choices=["job"], help="only show the settings that these options give")
     run.add_argument("--check", metavar="FOLDER", help="a published run of it: say which answers agree with it")
     tables = add("tables", commands.tables, "print tables of a study in Markdown, without its notebook", options="*")
     help_ = "a table of the study's module, for example table (may be given again)"
@@ -116,7 +177,7 @@ def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
         "download official files, for example dataset=musique or corpus=[hotpotqa,crud]; without options list them all"
     )
     download = add("download", commands.download, text, options="*")
-    download.add_argument("--into", default=PROJECT, type=Path, metavar="FOLDER", help="with data/ (the project)")
+    download.add_argument("--into", default=Path(), type=Path, metavar="FOLDER", help="with data/ (the current one)")
     download.add_argument("--table", default=CONF / "downloads.yaml", type=Path, metavar="FILE", help="of addresses")
     text = "make a corpus's passages from its official files, for example corpus=hotpotqa corpus.out=FILE"
     add("prepare", commands.prepare, text, options="+")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag_notes.config import (
-    PROJECT,
     ConfigError,
     build_corpora,
     build_datasets,
@@ -23,13 +22,13 @@ from rag_notes.config import (
     build_methods,
     build_retriever,
     build_templates,
-    choices,
     load_config,
     load_corpus,
     prepared_corpus,
 )
-from rag_notes.files import write_atomically
+from rag_notes.files import here, write_atomically
 from rag_notes.llm.store import ResponseStore
+from rag_notes.options import choices
 from rag_notes.running.records import Run, load_run, load_runs, run_folders
 from rag_notes.terminal import say
 
@@ -93,7 +92,7 @@ def reproduce(args: argparse.Namespace) -> int:
     lacking = 0
     for notebook, missing in reproduce_all(chosen):
         lacking += missing
-        shown = notebook.relative_to(PROJECT) if notebook.is_relative_to(PROJECT) else notebook
+        shown = notebook.relative_to(here()) if notebook.is_relative_to(here()) else notebook
         say(f"{shown} and {notebook.with_suffix('.html').name}")
     say(f"figures: {load_config(args.options).figures}/")
     if lacking:
@@ -133,7 +132,7 @@ def calls(args: argparse.Namespace) -> int:
     chosen = load_config(args.options)
 
     async def count() -> None:
-        async with build_llm(chosen) as llm:
+        async with build_llm(chosen, offline=True) as llm:
             for dataset in build_datasets(chosen):
                 retriever = build_retriever(chosen, dataset.corpus)
                 counted = await count_calls(
@@ -272,7 +271,7 @@ def runs(args: argparse.Namespace) -> int:
 
     from rag_notes.running.records import read_info
 
-    below = Path(args.folder) if args.folder else PROJECT / load_config().runs
+    below = Path(args.folder) if args.folder else here() / load_config().runs
     rows = []
     for file in sorted(below.glob("*/run.json"), key=lambda path: -path.stat().st_mtime):
         info = read_info(file.parent)
@@ -373,7 +372,7 @@ def table(args: argparse.Namespace) -> int:
     from rag_notes.report.scores import scores_markdown
 
     chosen = load_config()
-    found = load_runs(args.runs or run_folders(PROJECT / chosen.runs))
+    found = load_runs(args.runs or run_folders(here() / chosen.runs))
     print(scores_markdown(found, args.metric, chosen.baseline, chosen.confidence, chosen.resamples))
     return 0
 
@@ -382,7 +381,7 @@ def verify(args: argparse.Namespace) -> int:
     """Set the papers' claims beside runs."""
     from rag_notes.papers import page
 
-    below = PROJECT / load_config().runs
+    below = here() / load_config().runs
     verification = page.verify(args.runs or run_folders(below, published=True))
     text = page.summary(verification)
     written = page.write_verification(verification, args.out or below / "verification")

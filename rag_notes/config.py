@@ -17,15 +17,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.datasets.selection import cut
+from rag_notes.files import here, here_or_shipped
 from rag_notes.llm.client import LLM
 from rag_notes.llm.errors import encodable
+from rag_notes.options import CONF, choices, explain
 from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
 from rag_notes.targets import TargetError, load_target
 from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive
 
-PROJECT = Path(__file__).resolve().parents[1]
-CONF = PROJECT / "conf"
+OmegaConf.register_new_resolver("shipped", here_or_shipped, replace=True)
 INDEXED = (  # the retrievers that `rag-notes index` is for
     "rag_notes.retrieval.bm25.bm25",
     "rag_notes.retrieval.elastic.elasticsearch",
@@ -83,15 +84,13 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
 
     Raises ConfigError where an override names something unknown (with the nearest names) or has the wrong type.
     """
-    if not (CONF / "config.yaml").is_file():
-        raise ConfigError(f"{CONF}: no config.yaml; install rag_notes from its repository with `pip install -e .`")
     if bad := [override for override in overrides if encodable(override) != override]:
         raise ConfigError(f"{bad[0]!r}: not valid UTF-8, which records need")
     with initialize_config_dir(str(CONF), version_base="1.3"):
         try:
             composed = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
         except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(_explain(error, overrides)) from None
+            raise ConfigError(explain(error, overrides)) from None
     assert isinstance(composed, dict)  # what config.yaml is
     unrecorded = composed["llm"].pop("unrecorded", [])
     composed["llm"].pop("prompts", None)  # the set that fits this LLM: what config.prompts is where nothing else is set
@@ -147,7 +146,7 @@ def _add_variants(config: Config) -> None:
 
 def build_datasets(config: Config) -> list[Dataset]:
     """The chosen data sets, each cut by its `offset` and `limit`."""
-    with _in_project():
+    with _in_place():
         return [_dataset(settings) for settings in config.dataset.values()]
 
 
@@ -159,7 +158,7 @@ def _dataset(settings: Mapping[str, Any]) -> Dataset:
 
 def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
     """The chosen retriever over `corpus`."""
-    with _in_project():
+    with _in_place():
         retriever: Retriever = _target(config.retriever)(corpus, **_arguments(config.retriever))
     return retriever
 
@@ -169,9 +168,9 @@ def build_corpora(config: Config) -> Iterator[Iterable[Passage]]:
     for name, settings in config.dataset.items():
         path = settings.get("corpus")
         if path is not None and Path(path).suffix in CorpusFile.SUFFIXES:
-            yield CorpusFile(str(PROJECT / path), f"dataset.{name}.corpus")
+            yield CorpusFile(str(here() / path), f"dataset.{name}.corpus")
         else:
-            with _in_project():
+            with _in_place():
                 corpus = _dataset(settings).corpus
             yield corpus
 
@@ -186,18 +185,21 @@ def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> Indexe
             "this retriever indexes a corpus by itself on first use, or is made of others that have a command each: "
             "rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
         )
-    with _in_project():
+    with _in_place():
         retriever: IndexedRetriever = _target(config.retriever)(corpus, **_arguments(config.retriever))
     return retriever
 
 
-def build_llm(config: Config) -> LLM:
-    """The chosen LLM, to be entered with `async with`, with those of single stages.
+def build_llm(config: Config, *, offline: bool = False) -> LLM:
+    """The chosen LLM, to be entered with `async with`, with those of single stages; offline only their stores answer.
 
     A price comes from conf/prices.yaml where none is set.
     """
     llm = _build_llm(config.llm)
     llm.stages = {name: _build_llm(_stage(config, name)) for name in config.stages}
+    if offline:
+        for each in (llm, *llm.stages.values()):
+            each.base_url = None
     return llm
 
 
@@ -212,14 +214,14 @@ def _build_llm(chosen: Mapping[str, Any]) -> LLM:
         price = load_prices().get(settings["model"])
         if price is not None:
             settings |= {"prompt_price": price["prompt"], "completion_price": price["completion"]}
-    with _in_project():
+    with _in_place():
         llm: LLM = _target(chosen)(**settings)
     return llm
 
 
 def build_templates(config: Config) -> Templates:
     """The chosen prompt templates."""
-    with _in_project():
+    with _in_place():
         return Templates(config.prompts)
 
 
@@ -236,7 +238,7 @@ def load_corpus(overrides: Sequence[str]) -> Callable[[], Any]:
     corpus = _compose_corpus(overrides)
 
     def prepare() -> Any:
-        with _in_project():
+        with _in_place():
             return _target(corpus)(**_settings(corpus))
 
     return prepare
@@ -247,7 +249,7 @@ def prepared_corpus(overrides: Sequence[str]) -> CorpusFile:
 
     Raises ConfigError as `load_config` does.
     """
-    return CorpusFile(str(PROJECT / _compose_corpus(overrides)["out"]), "corpus.out")
+    return CorpusFile(str(here() / _compose_corpus(overrides)["out"]), "corpus.out")
 
 
 def _compose_corpus(overrides: Sequence[str]) -> dict[str, Any]:
@@ -255,7 +257,7 @@ def _compose_corpus(overrides: Sequence[str]) -> dict[str, Any]:
         try:
             composed = OmegaConf.to_container(compose("prepare", overrides=list(overrides)), resolve=True)
         except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(_explain(error, overrides)) from None
+            raise ConfigError(explain(error, overrides)) from None
     assert isinstance(composed, dict)  # what prepare.yaml is
     corpus: dict[str, Any] = composed["corpus"]
     _check("corpus", corpus)
@@ -266,11 +268,6 @@ def load_prices() -> dict[str, dict[str, Any]]:
     """The price table: model -> prompt and completion price (dollars per million tokens), date and source."""
     table: dict[str, dict[str, Any]] = yaml.safe_load((CONF / "prices.yaml").read_text(encoding="utf-8"))
     return table
-
-
-def choices(group: str) -> list[str]:
-    """The names that a configuration group offers."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
 def _target(settings: Mapping[str, Any]) -> Callable[..., Any]:
@@ -345,61 +342,8 @@ def _problems(error: ValidationError, prefix: str, model: type[BaseModel]) -> st
     return "\n".join(lines)
 
 
-def _explain(error: Exception, overrides: Sequence[str]) -> str:
-    """Hydra's own message, with the nearest names for each override that is unknown."""
-    hints = []
-    known = _option_names()
-    for override in overrides:
-        name, _, value = override.lstrip("+~").partition("=")
-        if str(error).startswith("Ambiguous value") and "," in value and value[0] not in "[{'\"":
-            one = name in ("retriever", "llm", "study", "corpus")
-            hints.append(f"{override}: " + ("one is meant" if one else f"several stand in brackets: {name}=[{value}]"))
-            continue
-        name, _, _ = name.partition("@")  # where a part is put: retriever@retriever.second=dense
-        if (CONF / name).is_dir():
-            for choice in value.strip("[]").split(","):
-                if choice.strip() not in choices(name):
-                    near = get_close_matches(choice.strip(), choices(name), n=3, cutoff=0.4) or choices(name)
-                    hints.append(f"{name}={choice.strip()}: no such {name}; there is {', '.join(near)}")
-        elif name not in known:
-            near = get_close_matches(name, known, n=3, cutoff=0.6)
-            hints.append(f"{name}: no such option" + (f"; did you mean {', '.join(near)}?" if near else ""))
-    return "\n".join(hints) or str(error)
-
-
-def _option_names() -> list[str]:
-    names = [name for name in Config.model_fields if not (CONF / name).is_dir()]
-    for group in ("dataset", "method", "retriever", "llm", "study", "corpus"):
-        names.append(group)
-        for choice in choices(group):
-            names += _names(
-                CONF / group / f"{choice}.yaml", f"{group}.{choice}" if group in {"dataset", "method"} else group
-            )
-    return sorted(set(names))
-
-
-def _names(file: Path, prefix: str) -> Iterator[str]:
-    """The paths of the settings in a file of conf/ and in those that it is made of."""
-    settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    for entry in settings.pop("defaults", []):
-        if isinstance(entry, dict):  # a part, from a group of its own
-            for name, choice in entry.items():
-                if name.startswith("override "):  # another choice of a group that is listed anyway
-                    continue
-                group, _, package = name.partition("@")
-                folder = CONF / group[1:] if group.startswith("/") else file.parent / group
-                yield from _names(folder / f"{choice}.yaml", f"{prefix}.{package or group}")
-        elif entry != "_self_":
-            yield from _names(file.with_name(f"{entry}.yaml"), prefix)
-    for name, value in settings.items():
-        if name != "_target_":
-            yield f"{prefix}.{name}"
-        if isinstance(value, dict):
-            yield from (f"{prefix}.{name}.{inner}" for inner in value if inner != "_target_")
-
-
 @contextlib.contextmanager
-def _in_project() -> Iterator[None]:
-    """Relative paths in conf/ mean the repository root, wherever the command or notebook runs."""
-    with contextlib.chdir(PROJECT):
+def _in_place() -> Iterator[None]:
+    """Relative paths in settings are those of `here`."""
+    with contextlib.chdir(here()):
         yield

@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
+_PACKAGED = Path(__file__).with_name("shipped")
+SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).resolve().parents[1]
+"""Where conf/, notebooks/ and the data that comes with them are: in an installed package, or at a checkout's top."""
 PART = ".part"
 """What the name of a file ends in until the file is whole."""
 
@@ -21,6 +24,18 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 class DiskFullError(OSError):
     """No room for more bytes: no other file will fare better."""
+
+
+def here() -> Path:
+    """The folder that relative paths start from: the current one; the one above for a notebook opened in notebooks/."""
+    folder = Path.cwd()
+    return folder.parent if folder == SHIPPED / "notebooks" else folder
+
+
+def here_or_shipped(path: str) -> str:
+    """A path as it is, or that of the file of this name that came with the package, where there is none here."""
+    shipped = SHIPPED / path
+    return str(shipped) if shipped.exists() and not (here() / path).exists() else path
 
 
 def open_binary(path: Path) -> BinaryIO:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_notes.config import PROJECT, ConfigError, load_study
+from rag_notes.config import ConfigError, load_study
 from rag_notes.events import Event, Found, Note, Search
+from rag_notes.files import SHIPPED
 from rag_notes.report.figures import save_figure
 from rag_notes.running.records import Run, Sample
 from rag_notes.studies import chain_of_facts
@@ -113,7 +114,7 @@ def test_the_figure_in_the_pages_is_that_of_the_recordings(tmp_path: Path) -> No
     options = [f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}"]
     asyncio.run(chain_of_facts.run(options, progress=False)).figure()
     (made,) = (tmp_path / "figures").glob("*.png")
-    assert made.read_bytes() == (PROJECT / "docs" / "img" / "chain_of_facts.png").read_bytes(), (
+    assert made.read_bytes() == (SHIPPED / "docs" / "img" / "chain_of_facts.png").read_bytes(), (
         "docs/img/chain_of_facts.png has drifted: rag-notes reproduce study=chain_of_facts, then copy its figure there"
     )
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from rag_notes.cli import main
-from rag_notes.config import choices
 from rag_notes.events import Ask
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.complexity import read_labels
+from rag_notes.options import choices
 from rag_notes.running.records import Progress, load_run, write_info, write_samples
 from rag_notes.running.silver_labels import STRATEGIES
 from tests.made import make_info, make_sample

@@ -1,5 +1,6 @@
 """Every choice composes and fits its code; every mistake is refused with the names that would do."""
 
+import asyncio
 import importlib
 import inspect
 from collections.abc import Callable
@@ -9,20 +10,20 @@ from typing import Any
 import pytest
 
 from rag_notes.config import (
-    CONF,
-    PROJECT,
     ConfigError,
     build_datasets,
     build_llm,
     build_methods,
     build_retriever,
-    choices,
     load_config,
     load_prices,
 )
+from rag_notes.files import SHIPPED, here
 from rag_notes.llm.client import Price
 from rag_notes.llm.store import ResponseStore
+from rag_notes.options import CONF, choices
 from rag_notes.retrieval.bm25 import BM25
+from rag_notes.types import InputError
 
 GIVEN = {"dataset": 0, "method": 2, "retriever": 1, "llm": 0}  # arguments that are no settings: rag, question, corpus
 EMPTY = inspect.Parameter.empty
@@ -78,7 +79,7 @@ def test_a_part_of_the_questions_that_cannot_be_is_refused(option: str, problem:
 def test_every_study_composes_and_has_its_notebook(study: str) -> None:
     settings = load_config([f"study={study}"]).study
     assert settings.name == study
-    assert (PROJECT / settings.notebook).is_file()
+    assert (SHIPPED / settings.notebook).is_file()
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}={file.stem}")
@@ -169,7 +170,7 @@ def test_a_part_of_a_hybrid_can_be_another_retriever() -> None:
     assert retriever["second"]["encoder"]["base_url"] == "http://127.0.0.1:8000/v1"
 
 
-def test_parts_are_built_with_their_settings_and_paths_mean_the_repository(
+def test_parts_are_built_with_their_settings_and_paths_mean_the_current_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -183,10 +184,32 @@ def test_parts_are_built_with_their_settings_and_paths_mean_the_repository(
     stemming = [described[part]["tokenizer"]["stemming"] for part in ("first", "second")]
     assert (described["depth"], stemming) == (7, [True, False])
     assert len(retriever.search(["Carmen"], 2)[0]) == 2
-    options = ["retriever=dense", "retriever.encoder.model=data/mini"]  # a folder of the repository, but of no model
+    (tmp_path / "mine" / "model").mkdir(parents=True)  # of no model
+    options = ["retriever=dense", "retriever.encoder.model=mine/model"]
     pytest.importorskip("onnxruntime", reason="the ONNX encoder needs the extra `dense`")
-    with pytest.raises(FileNotFoundError, match="data/mini: an ONNX encoder needs"):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/mine/model: an ONNX encoder needs"):
         build_retriever(load_config(options), dataset.corpus)
+
+
+def test_what_lies_in_the_current_folder_comes_before_what_is_shipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = load_config(["dataset=mini"])
+    assert shipped.dataset["mini"]["path"] == str(SHIPPED / "data/mini/questions.jsonl")
+    assert shipped.llm["recordings"] == [str(SHIPPED / "data/recordings/mini.jsonl.xz")]
+    own = tmp_path / "data" / "mini" / "questions.jsonl"
+    own.parent.mkdir(parents=True)
+    own.write_text('{"id": "mine", "question": "Who?"}\n', encoding="utf-8")
+    (dataset,) = build_datasets(load_config(["dataset=mini"]))
+    assert [question.id for question in dataset.questions] == ["mine"]
+
+
+def test_a_notebook_opened_in_notebooks_has_the_paths_of_the_folder_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(SHIPPED / "notebooks")  # where Jupyter starts its kernel
+    assert here() == SHIPPED
+    own = ["dataset=plain", "dataset.plain.path=data/mini/questions.jsonl", "dataset.plain.corpus=null"]
+    assert build_datasets(load_config(own))[0].questions
 
 
 def test_the_default_is_the_small_benchmark_from_recordings() -> None:
@@ -305,7 +328,7 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
             "method.vanilla._target_: 'rag_notes.methods.nope' cannot",
         ),
         (["method=[deepnote]"], "baseline=vanilla is not among the methods ['deepnote']; add it, name another one, or"),
-        (["llm=openai,local"], "llm=openai,local: one is meant"),
+        (["llm=openai,local"], "llm=openai,local: one is meant; a run for each of them: rag-notes run --multirun"),
         (["method=vanilla,deepnote"], "method=vanilla,deepnote: several stand in brackets: method=[vanilla,deepnote]"),
         (["dataset=mini,musique"], "dataset=mini,musique: several stand in brackets: dataset=[mini,musique]"),
         (["llm.model=\udc80"], "'llm.model=\\udc80': not valid UTF-8"),
@@ -355,8 +378,8 @@ def test_the_price_table_is_dated_and_used_for_its_models_only(monkeypatch: pyte
 def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
     options = ["llm=openai", f"llm.store={tmp_path / 's.sqlite'}", "llm.api_key_variable=MY_KEY"]
-    with pytest.raises(ValueError, match="set the environment variable MY_KEY"):
-        build_llm(load_config(options))
+    with pytest.raises(InputError, match="set the environment variable MY_KEY"):
+        asyncio.run(build_llm(load_config(options)).__aenter__())
     own = build_llm(load_config([*options, "llm.base_url=http://127.0.0.1:8000/v1", "llm.model=mine"]))
     assert (own.model, own.base_url) == ("mine", "http://127.0.0.1:8000/v1")
 

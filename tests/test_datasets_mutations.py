@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from rag_notes import datasets
-from rag_notes.config import PROJECT
 from rag_notes.datasets import DataError, prepare
 from rag_notes.datasets.corpus_file import CorpusFile
+from rag_notes.files import SHIPPED
 from rag_notes.types import Dataset
 from tests import test_datasets_errors as valid
 
 MUTATIONS = 40
-MINI = PROJECT / "data" / "mini"
+MINI = SHIPPED / "data" / "mini"
 
 
 def as_json(value: Any) -> bytes:

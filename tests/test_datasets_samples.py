@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rag_notes import datasets
-from rag_notes.config import PROJECT
+from rag_notes.files import SHIPPED
 from rag_notes.types import Dataset, Question
 from tests.samples import samples
 
@@ -192,7 +192,7 @@ def test_the_papers_questions_are_taken_in_the_papers_order(
     loader: Callable[..., Dataset], file: str, listed: str, found: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(samples(file))
-    digests = (PROJECT / f"data/paper/questions/{listed}.sha256.txt").read_text(encoding="ascii").split()
+    digests = (SHIPPED / f"data/paper/questions/{listed}.sha256.txt").read_text(encoding="ascii").split()
     data, whole = loader(path, questions="papers"), loader(path)
     places = [digests.index(hashlib.sha256(q.question.strip().encode()).hexdigest()) for q in data.questions]
     assert places == sorted(places)

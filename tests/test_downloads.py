@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from rag_notes.cli import main
-from rag_notes.config import CONF
 from rag_notes.downloads import Entry, File, Member, download, load_downloads
 from rag_notes.files import DiskFullError
+from rag_notes.options import CONF
 from tests.file_server import FileServer
 
 

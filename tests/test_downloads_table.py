@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rag_notes.config import CONF, choices
 from rag_notes.downloads import DownloadError, File, load_downloads
+from rag_notes.options import CONF, choices
 
 OURS = {"cloze", "mini", "mini_zh", "plain", "world"}
 TABLE = load_downloads(CONF / "downloads.yaml")

@@ -7,7 +7,7 @@ import pytest
 from filelock import FileLock
 
 from rag_notes.cli import main
-from rag_notes.config import choices
+from rag_notes.options import choices
 from rag_notes.running import evaluate
 from rag_notes.running.evaluate import rescore_run
 from rag_notes.running.records import Condition, RecordError, load_run, write_info
@@ -163,5 +163,26 @@ def test_a_file_that_is_not_there_is_named_by_its_whole_path(
     ):
         assert main(["run", *options, option]) == 2
         error = capsys.readouterr().err
-        assert f"{evaluate.__file__.rpartition('/rag_notes/')[0]}/nowhere/one.jsonl: no such" in error, option
+        assert f"{tmp_path}/nowhere/one.jsonl: no such" in error, option
     assert json.loads((run_folder(tmp_path) / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show", "nowhere", "vanilla", "one"],
+        ["score", "nowhere"],
+        ["report", "nowhere", "--out", "report"],
+        ["table", "nowhere"],
+        ["download", "--table", "nowhere"],
+        ["store", "import", "store.sqlite", "nowhere"],
+        ["pages", "nowhere"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_names_a_file_that_is_not_there_by_its_whole_path(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    assert f"{tmp_path}/nowhere" in capsys.readouterr().err

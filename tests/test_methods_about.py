@@ -9,11 +9,13 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from rag_notes.config import CONF, PROJECT, build_llm, build_methods, choices, load_config
+from rag_notes.config import build_llm, build_methods, load_config
+from rag_notes.files import SHIPPED
 from rag_notes.methods.about import ANSWER_FORMAT, Family, about_of, label_of, settings_of
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.rag import Rag
 from rag_notes.methods.recomp import extract, recomp
+from rag_notes.options import CONF, choices
 from rag_notes.prompts.templates import SETS, Templates
 from rag_notes.types import Question
 
@@ -121,7 +123,7 @@ def test_the_study_of_robustness_offers_unknown_to_all_in_the_same_words() -> No
 
 
 def test_the_page_of_deviations_names_settings_as_they_are_by_default() -> None:
-    page = (PROJECT / "docs" / "deviations.md").read_text(encoding="utf-8")
+    page = (SHIPPED / "docs" / "deviations.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+: \w+)`", page))
     defaults = [settings_of(method).items() for method in METHODS.values()]
     assert named >= {"queries: joined", "max_passages: null", "filter_query: question", "reviewer_memory: false"}

@@ -10,7 +10,8 @@ import pytest
 
 from rag_notes import config
 from rag_notes.cli import main
-from rag_notes.config import CONF, load_config
+from rag_notes.config import load_config
+from rag_notes.options import CONF
 from rag_notes.prompts import templates
 from rag_notes.report.figures import main_figure
 from rag_notes.studies import thresholds

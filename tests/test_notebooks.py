@@ -11,7 +11,9 @@ import papermill
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.config import CONF, PROJECT, ConfigError, choices, load_config
+from rag_notes.config import ConfigError, load_config
+from rag_notes.files import SHIPPED
+from rag_notes.options import CONF, choices
 from rag_notes.running.run import label
 from rag_notes.studies import notebook
 from rag_notes.studies.base import RUNS_MIME
@@ -20,8 +22,8 @@ from tests.loopback import Loopback
 from tests.samples import samples
 
 OWN = sorted(set(choices("study")) - {"quickstart"})  # the studies with a module of their own
-NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
-RECORDING = PROJECT / "data" / "recordings" / "mini.jsonl.xz"
+NOTEBOOKS = sorted((SHIPPED / "notebooks").glob("*.ipynb"))
+RECORDING = SHIPPED / "data" / "recordings" / "mini.jsonl.xz"
 
 
 def cells(path: Path) -> list[dict[str, Any]]:
@@ -77,7 +79,7 @@ def test_the_parameters_are_literals_in_one_cell_and_papermill_sees_them(path: P
 
 @pytest.mark.parametrize("study", OWN)
 def test_a_notebook_runs_its_own_study_first_and_shows_it(study: str) -> None:
-    parameters, first, *others = code(PROJECT / load_config([f"study={study}"]).study.notebook)
+    parameters, first, *others = code(SHIPPED / load_config([f"study={study}"]).study.notebook)
     names = {target.id for line in parse(parameters).body for target in line.targets}  # type: ignore[attr-defined]
     assert {"options", "dataset", "llm", "limit"} <= names
     lines = "".join(first["source"]).splitlines()
@@ -97,7 +99,7 @@ def test_a_notebook_tells_a_story(path: Path) -> None:
     assert all(len(cell["source"]) <= 15 for cell in code(path))
 
 
-@pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(PROJECT)} is not there")
+@pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(SHIPPED)} is not there")
 @pytest.mark.parametrize("study", [path.stem for path in sorted((CONF / "study").glob("*.yaml"))])
 def test_a_study_is_reproduced_from_recordings(study: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = [f"study={study}", f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}", "resamples=1000"]
@@ -105,7 +107,7 @@ def test_a_study_is_reproduced_from_recordings(study: str, tmp_path: Path, capfd
     assert "WARNING" not in capfd.readouterr().err  # not of the kernel either, such as of a channel left unencrypted
 
 
-@pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(PROJECT)} is not there")
+@pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(SHIPPED)} is not there")
 def test_figures_are_made_again_from_records_alone_and_are_the_same(tmp_path: Path) -> None:
     options = ["study=fair_top_k", f"runs={tmp_path / 'runs'}", "resamples=1000", "limit=12"]
     reproduce([*options, f"figures={tmp_path / 'first'}"])
@@ -160,7 +162,7 @@ def check(study: str, options: list[str], folder: Path, *, sends: bool = False) 
     text = executed.read_text(encoding="utf-8")
     page = executed.with_suffix(".html").read_text(encoding="utf-8")
     assert made.cells[0].source.splitlines()[0].removeprefix("# ") in page
-    for place in (PROJECT, Path.home()):
+    for place in (SHIPPED, Path.home()):
         assert f"{place}/" not in text
         assert f"{place}/" not in page
 

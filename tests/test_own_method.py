@@ -1,12 +1,15 @@
 """A method of one's own, named by an option: found in the current folder, run, and nothing else imported for it."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from rag_notes.cli import main
 from rag_notes.config import ConfigError, load_config
+from rag_notes.files import SHIPPED
 from rag_notes.running.records import load_run
 from tests.plain import plain_options, run_folder
 
@@ -55,6 +58,27 @@ def test_a_method_in_the_current_folder_runs_with_its_settings(
     assert run.info.methods["parrot"].settings == {"word": "Bougival"}
     with pytest.raises(ConfigError, match=r"method\.parrot\.wrod: no such option; did you mean word"):
         load_config(options(folder, *mine, "+method.parrot.wrod=x"))
+
+
+def readme_examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (SHIPPED / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_examples_of_the_readme_run_when_pasted(folder: Path) -> None:
+    shell = InteractiveShell()  # type: ignore[no-untyped-call]
+    for example in readme_examples():
+        shell.run_cell(example).raise_error()  # type: ignore[no-untyped-call]
+    run = shell.user_ns["run"]
+    assert (run.methods, run.info.samples.errors) == (["vanilla", "one_note"], 0)
+    assert run.folder.parent == folder / "runs"
+
+
+def test_the_method_of_the_readme_runs_from_a_file_of_the_current_folder(folder: Path) -> None:
+    definition = next(text for text in readme_examples() if "one_note" in text).partition("\n\n\nrun = ")[0]
+    (folder / "my_methods.py").write_text(f"{definition}\n", encoding="utf-8")
+    mine = "+method.mine._target_=my_methods.one_note"
+    assert main(["run", "dataset=mini", "limit=2", "method=vanilla", mine, "resamples=100"]) == 0
+    assert load_run(run_folder(folder)).methods == ["vanilla", "mine"]
 
 
 def test_a_bug_in_a_method_says_where_it_is_and_steers_no_terminal(

@@ -1,7 +1,10 @@
 """The files that say what to install agree with each other, and the commands of the README exist."""
 
+import json
 import re
 import stat
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
@@ -12,10 +15,16 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.elastic import VERSION
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
-UNLOCKED = {"sentence-transformers"}  # brings torch in the build for the machine that it is installed on
+UNLOCKED = {
+    "ray",  # wants another version of cloudpickle than joblib
+    "sentence-transformers",  # brings torch in the build for the machine that it is installed on
+    "slurm",  # for clusters
+}
 LINES: list[str] = [
     *PROJECT["dependencies"],
     *(line for name, extra in PROJECT["optional-dependencies"].items() if name not in UNLOCKED for line in extra),
@@ -83,8 +92,8 @@ def test_the_lock_is_closed_under_dependencies(lock: dict[str, list[Requirement]
 def test_the_conda_environment_asks_for_the_same() -> None:
     environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
     *conda, pip = environment["dependencies"]
-    assert conda == ["python>=3.11,<3.15", "pip"]
-    assert conda[0].startswith(f"python{PROJECT['requires-python']}")
+    assert conda == ["python=3.11", "pip"]
+    assert conda[0].removeprefix("python=") == PROJECT["requires-python"].removeprefix(">=")
     assert pip == {"pip": [*LINES, "-e ."]}
 
 
@@ -109,6 +118,45 @@ def test_the_readme_names_the_commands() -> None:
     readme = path.read_text("utf-8")
     named = set(re.findall(r"\bmake ([a-z]+)", readme)) & {*TARGETS}
     assert {"reproduce", "test"} <= named
+
+
+def test_compose_has_the_servers_on_loopback_alone_and_the_elasticsearch_that_is_tested() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]
+    image, _, version = services["elasticsearch"]["image"].partition(":")
+    assert (image, version) == ("docker.elastic.co/elasticsearch/elasticsearch", VERSION)
+    (client,) = [Requirement(line) for line in LINES if line.startswith("elasticsearch")]
+    assert client.specifier.contains(version)
+    assert services["vllm"]["profiles"] == ["vllm"]
+    assert "profiles" not in services["elasticsearch"]
+    ports = {name: service["ports"] for name, service in services.items()}
+    assert ports == {"elasticsearch": ["127.0.0.1:9200:9200"], "vllm": ["127.0.0.1:8000:8000"]}
+
+
+def test_the_dev_container_sets_up_by_make_with_the_python_of_the_conda_environment() -> None:
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8"))
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
+    assert f"python={container['image'].rpartition(':')[2]}" in environment["dependencies"]
+    make, target = container["postCreateCommand"].split()
+    assert make == "make"
+    assert f"\n{target}:" in (ROOT / "Makefile").read_text("utf-8")
+
+
+def test_binder_finds_the_environment_at_the_top() -> None:
+    assert not [name for name in ("binder", ".binder") if (ROOT / name).exists()]  # it would look nowhere else
+
+
+def test_what_only_some_use_is_not_imported_before() -> None:
+    code = "import sys, rag_notes.cli, rag_notes.lab; print(*sys.modules)"
+    imported = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
+    assert "rag_notes.cli" in imported
+    assert not {"elasticsearch", "faiss", "joblib", "onnxruntime", "ray", "submitit"} & set(imported)
+
+
+def test_every_page_of_the_documentation_is_linked_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert {"researcher.md", "extending.md", "reviewer.md", "operator.md"} <= pages
+    assert [page for page in sorted(pages) if f"(docs/{page})" not in readme] == []
 
 
 def test_ci_is_executable_and_pre_commit_runs_local_tools_only() -> None:

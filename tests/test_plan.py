@@ -46,6 +46,22 @@ def test_an_empty_store_is_planned_from_the_recordings(tmp_path: Path) -> None:
     )
     assert math.isnan(deepnote["seconds"])  # no response of this model to time by
     assert 0.5 < planned.distinct < 1
+    assert {row["expected_from"] for row in rows(planned)} == {"mini"}
+
+
+def test_a_plan_needs_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    chosen = ["dataset=mini", "limit=2", "method=[vanilla]", "llm=openai", f"llm.store={tmp_path / 'store.sqlite'}"]
+    stage = "+stages.answer_short.model=gpt-4o"
+    assert main(["plan", *chosen, stage]) == 0
+    printed = capsys.readouterr().out
+    assert "| expected from |" in printed
+    assert "mini: it is the mean of the recordings on mini" in printed
+    assert main(["calls", *chosen]) == 0
+    assert main(["run", *chosen, f"runs={tmp_path / 'runs'}"]) == 2
+    assert "llm=openai needs a key: set the environment variable OPENAI_API_KEY" in capsys.readouterr().err
 
 
 def test_what_is_stored_is_not_planned_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +76,7 @@ def test_what_is_stored_is_not_planned_again(tmp_path: Path, capsys: pytest.Capt
     assert (vanilla["complete"], vanilla["stored"], vanilla["to_make"]) == (2, 2, 4)
     assert (deepnote["complete"], deepnote["stored"], deepnote["expected"], deepnote["to_make"]) == (2, 22, 66, 44)
     assert deepnote["seconds"] > 0
+    assert deepnote["expected_from"] == "store"
     printed = capsys.readouterr().out
     assert "| mini | DeepNote | 6 | 2 | 66 | 66 | 22 | 44 |" in printed
     assert "| all |  | 12 | 4 | 72 | 72 | 24 | 48 |" in printed
@@ -76,6 +93,7 @@ def test_a_method_without_a_bound_or_recording_has_none_in_the_plan(tmp_path: Pa
     long = rows(planned)[2]
     assert (long["at_most"], long["expected"], long["stored"]) == (6 * 92, 6 * 92, 0)  # nothing known: the bound
     assert math.isnan(long["prompt_tokens"])
+    assert long["expected_from"] == "bound"
 
 
 def test_each_noise_ratio_is_planned() -> None:

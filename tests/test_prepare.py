@@ -18,7 +18,7 @@ import yaml
 
 from rag_notes import datasets
 from rag_notes.cli import main
-from rag_notes.config import CONF, PROJECT, choices, load_corpus
+from rag_notes.config import load_corpus
 from rag_notes.datasets import DataError
 from rag_notes.datasets.prepare import (
     Prepared,
@@ -30,7 +30,8 @@ from rag_notes.datasets.prepare import (
     musique_pool,
     twowikimultihopqa_pool,
 )
-from rag_notes.files import DiskFullError
+from rag_notes.files import SHIPPED, DiskFullError
+from rag_notes.options import CONF, choices
 from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.types import Passage
 from tests.test_datasets_errors import as_lines, as_list
@@ -316,7 +317,7 @@ def test_every_corpus_has_typed_settings_and_the_papers_size(name: str) -> None:
     settings = yaml.safe_load((CONF / "corpus" / f"{name}.yaml").read_text(encoding="utf-8"))
     papers = dict(
         line.split(",")[:2]
-        for line in (PROJECT / "data/paper/corpora.csv").read_text(encoding="utf-8").splitlines()[1:]
+        for line in (SHIPPED / "data/paper/corpora.csv").read_text(encoding="utf-8").splitlines()[1:]
     )
     papers["wikipedia_2018"] = papers["asqa"]
     assert settings["expected"] == (int(papers[name]) if name in papers else None)

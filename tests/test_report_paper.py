@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rag_notes.config import PROJECT
+from rag_notes.files import SHIPPED
 from rag_notes.papers.inconsistencies import inconsistencies
 from rag_notes.papers.numbers import beside_paper, corpus_sizes, paper_cells, paper_claims, paper_results, paper_table
 from rag_notes.report.tables import results
 from tests.made import make_run, row_of
 
-README = (PROJECT / "data" / "paper" / "README.md").read_text(encoding="utf-8")
+README = (SHIPPED / "data" / "paper" / "README.md").read_text(encoding="utf-8")
 TEXTS = Path(__file__).parents[2] / "shared" / "papers"
 CELL = ["paper", "method", "dataset", "model", "setting", "metric"]
 PERCENT = {
@@ -47,9 +47,9 @@ def test_rows_and_cells_of_every_table() -> None:
 def test_cells_are_well_formed() -> None:
     cells = paper_cells()
     assert not cells.duplicated(["table", "row", *CELL]).any()
-    datasets = {path.stem for path in (PROJECT / "conf" / "dataset").glob("*.yaml")}
+    datasets = {path.stem for path in (SHIPPED / "conf" / "dataset").glob("*.yaml")}
     assert set(cells["dataset"]) <= datasets | {"average", "dnalign", ""}
-    methods = {path.stem for path in (PROJECT / "conf" / "method").glob("*.yaml")}
+    methods = {path.stem for path in (SHIPPED / "conf" / "method").glob("*.yaml")}
     # IRCoT and RECOMP are compared by their properties only (DeepNote, Table 11); Retrieve-Read is their vanilla.
     unprinted = {"ircot", "recomp", "recomp_abstractive", "retrieve_read"}
     assert methods - set(cells["method"]) == unprinted

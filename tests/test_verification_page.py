@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.config import PROJECT
+from rag_notes.files import SHIPPED
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.page import (
     MARKERS,
@@ -25,7 +25,7 @@ from rag_notes.studies.verification import run
 from tests.pages import EVIL, check_nothing_runs, read
 from tests.test_verification import changed, own, save, two
 
-RECORDING = PROJECT / "data" / "recordings" / "mini.jsonl.xz"
+RECORDING = SHIPPED / "data" / "recordings" / "mini.jsonl.xz"
 
 
 @pytest.fixture
@@ -144,11 +144,11 @@ def test_a_readme_without_its_markers_is_left_as_it_is(text: str, tmp_path: Path
     assert path.read_text("utf-8") == text
 
 
-@pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(PROJECT)} is not there")
+@pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(SHIPPED)} is not there")
 def test_the_results_show_the_summary_of_the_recorded_runs(tmp_path: Path) -> None:
     verified = asyncio.run(run([f"runs={tmp_path}"], progress=False))
     assert {made.info.status for made in verified.runs} == {"finished"}
-    shown = (PROJECT / "docs" / "results.md").read_text("utf-8").split(MARKERS[0])[1].split(MARKERS[1])[0]
+    shown = (SHIPPED / "docs" / "results.md").read_text("utf-8").split(MARKERS[0])[1].split(MARKERS[1])[0]
     assert shown.strip() == summary(verify(run_folders(tmp_path))).strip(), (
         "docs/results.md has drifted: in a fresh clone, rag-notes reproduce study=verification, then "
         "rag-notes verify --readme docs/results.md"

@@ -3,15 +3,15 @@
 import hashlib
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from rag_notes.datasets._read import DataError, read_lines
+from rag_notes.files import SHIPPED
 from rag_notes.types import Dataset, NonNegative, Positive, Question
 
 Asked = Literal["all", "papers"]
 
-_LISTS = Path(__file__).resolve().parents[2] / "data" / "paper" / "questions"
+_LISTS = SHIPPED / "data" / "paper" / "questions"
 
 
 def cut(dataset: Dataset, *, offset: NonNegative = 0, limit: Positive | None = None) -> Dataset:

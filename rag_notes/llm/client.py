@@ -100,6 +100,7 @@ class LLM:
         self.concurrency = concurrency
         self.sampling = replace(sampling or Sampling(), **settings).settings()
         self.usage = Usage()
+        self.lacks = ""  # what must be there before anything can be asked
         self.stages: dict[str, LLM] = {}
         self.resources = AsyncExitStack()  # what must live as long as this object: an engine in this process
         self._served_as = served_as or model
@@ -115,6 +116,8 @@ class LLM:
 
     async def __aenter__(self) -> Self:
         if self.base_url is not None:
+            if self.lacks:
+                raise InputError(self.lacks)
             self._client = openai.AsyncOpenAI(
                 base_url=self.base_url,
                 api_key=self._api_key or "none",
@@ -341,16 +344,11 @@ def openai_compatible(
 ) -> LLM:
     """A model behind any OpenAI-compatible endpoint; the key comes from the environment variable named.
 
-    Prices are dollars per million tokens. Raises ValueError where the endpoint is OpenAI's own and the variable is
-    empty (a server of one's own usually wants no key).
+    Prices are dollars per million tokens. Entering it raises InputError where the endpoint is OpenAI's own and the
+    variable is empty (a server of one's own usually wants no key).
     """
     api_key = os.environ.get(api_key_variable)
-    if not api_key and "api.openai.com" in base_url:
-        raise InputError(
-            f"llm=openai needs a key: set the environment variable {api_key_variable}, or name your own server with "
-            "llm.base_url=http://127.0.0.1:8000/v1"
-        )
-    return LLM(
+    llm = LLM(
         model,
         store=ResponseStore(store, lease=lease),
         base_url=base_url,
@@ -364,6 +362,12 @@ def openai_compatible(
         max_cost=max_cost,
         sampling=sampling,
     )
+    if not api_key and "api.openai.com" in base_url:
+        llm.lacks = (
+            f"llm=openai needs a key: set the environment variable {api_key_variable}, or name your own server with "
+            "llm.base_url=http://127.0.0.1:8000/v1"
+        )
+    return llm
 
 
 @with_sampling

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def read_labels(path: str) -> pd.DataFrame:
     """Read a file of labels (CSV with the columns question and label). Raises ValueError naming what is wrong."""
     if not Path(path).is_file():
-        raise InputError(f"{path}: no such file of labels; make one with `rag-notes complexity RUN --out {path}`")
+        raise InputError(
+            f"{Path(path).absolute()}: no such file of labels; make one with `rag-notes complexity RUN --out {path}`"
+        )
     rows = []
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from rag_notes.config import PROJECT
+from rag_notes.files import SHIPPED
 from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.tables import METRIC_LABELS, styled
 from rag_notes.types import InputError
@@ -15,7 +15,7 @@ from rag_notes.types import InputError
 PAPERS = ("deepnote", "adaptive_note", "amber", "chain_of_note")
 """The papers, each with a file of its cells in `data/paper/`."""
 
-_FOLDER = PROJECT / "data" / "paper"
+_FOLDER = SHIPPED / "data" / "paper"
 _MAIN_TABLES = {"deepnote": "1", "adaptive_note": "1", "amber": "1", "chain_of_note": "2"}
 _CELL = ["dataset", "method", "metric"]
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rag_notes.config import CONF, choices
 from rag_notes.methods.about import about_of
+from rag_notes.options import CONF, choices
 from rag_notes.running.describe import describe_method
 from rag_notes.running.records import Condition, MethodInfo, Run
 

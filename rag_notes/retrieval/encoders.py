@@ -268,20 +268,20 @@ def _package(module: str, packages: str, extra: str) -> Any:
 
 def _from_hub(name: str, revision: str | None, patterns: list[str]) -> Path:
     files = "put model.onnx and tokenizer.json in a folder and give its path"
+    tried = Path(name).expanduser().absolute()
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
-        tried = Path(name).expanduser().absolute()
         raise FileNotFoundError(f"{tried}: no such folder, and no name on the Hub (owner/name); {files}")
     try:
         hub = importlib.import_module("huggingface_hub")
     except ImportError as error:
         raise ImportError(
-            f"{name}: no such folder. To download it from the Hugging Face Hub: pip install huggingface_hub. "
+            f"{tried}: no such folder. To download {name} from the Hugging Face Hub: pip install huggingface_hub. "
             f"Without a network: {files}"
         ) from error
     try:
         return Path(hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
     except Exception as error:  # the client's classes differ from version to version
-        raise OSError(f"{name}: no such folder, and the Hub does not give it ({error}). Offline: {files}") from None
+        raise OSError(f"{tried}: no such folder, and the Hub gives no {name} ({error}). Offline: {files}") from None
 
 
 def _with_data(weights: Path, tokenizer: Path) -> list[Path]:

@@ -11,12 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from rag_notes.events import Counts, Event
-from rag_notes.files import write_atomically
+from rag_notes.files import SHIPPED, write_atomically
 from rag_notes.llm.errors import encodable
 from rag_notes.running.old_records import info_of, sample_of
 from rag_notes.types import InputError, Question
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "data" / "results"
+PUBLISHED = SHIPPED / "data" / "results"
 """Where records without text lie that come with the project (`rag_notes.running.publish`)."""
 
 Key = tuple[str, str]  # method, question id
@@ -289,7 +289,7 @@ def read_info(folder: str | Path) -> RunInfo:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        raise RecordError(f"{path}: no such run; make one with `rag-notes run`") from None
+        raise RecordError(f"{path.absolute()}: no such run; make one with `rag-notes run`") from None
     try:
         return _read(_INFO, text, info_of, "settings")
     except ValueError as error:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rag_notes.config import (
-    PROJECT,
     Config,
     ConfigError,
     build_datasets,
@@ -13,7 +12,7 @@ from rag_notes.config import (
     build_retriever,
     build_templates,
 )
-from rag_notes.files import slug
+from rag_notes.files import here, slug
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import canonical_json
 from rag_notes.retrieval.base import Retriever
@@ -76,7 +75,7 @@ async def run_on(
     templates = build_templates(config)
     info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=config.repeat)
     name = "-".join(part for part in (dataset.name, str(condition), llm.model) if part)
-    folder = PROJECT / config.runs / f"{slug(name)}-{fingerprint(info)[:10]}"
+    folder = here() / config.runs / f"{slug(name)}-{fingerprint(info)[:10]}"
     if config.from_records:
         if not (folder / "run.json").exists():
             raise RecordError(f"{folder}: there are no records of this run; leave out from_records=true to make it")
@@ -113,7 +112,7 @@ def _without_data(
         as_many = config.limit in (None, info.dataset.questions)
         return about == wanted and as_many and canonical_json(identity(info)["methods"]) == of_methods
 
-    folder = PROJECT / config.runs
+    folder = here() / config.runs
     fitting = [place for place in run_folders(folder) if fits(read_info(place))]
     if len(fitting) != 1:
         names = ", ".join(place.name for place in fitting)

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from rag_notes.config import PROJECT, Config, ConfigError
+from rag_notes.config import Config, ConfigError
+from rag_notes.files import here
 from rag_notes.report.cells import method_label
 from rag_notes.report.figures import NotebookFigure, save_figure
 from rag_notes.report.tables import diagnostics, results
@@ -72,7 +73,7 @@ class Study:
     def save(self, figure: NotebookFigure, data: pd.DataFrame, part: str = "") -> NotebookFigure:
         """Write a figure and the data behind it to the figures' folder, as `<study>-<part>-<label>`; returns it."""
         name = "-".join(piece for piece in (self.config.study.name, part, label(self.config)) if piece)
-        save_figure(figure, data, PROJECT / self.config.figures, name)
+        save_figure(figure, data, here() / self.config.figures, name)
         return figure
 
     def __repr__(self) -> str:

@@ -14,8 +14,9 @@ import traitlets.config
 import zmq
 from nbconvert import HTMLExporter
 
-from rag_notes.config import PROJECT, ConfigError, choices, load_config
-from rag_notes.files import write_atomically
+from rag_notes.config import ConfigError, load_config
+from rag_notes.files import here, here_or_shipped, write_atomically
+from rag_notes.options import choices
 from rag_notes.running.run import label
 from rag_notes.studies.base import RUNS_MIME
 
@@ -58,12 +59,12 @@ def reproduce(overrides: Sequence[str] = ()) -> Reproduced:
     papermill's PapermillExecutionError where a cell fails (the copy then shows it, as `*.failed.ipynb`).
     """
     config = load_config(overrides)
-    source = PROJECT / config.study.notebook
+    source = here() / here_or_shipped(config.study.notebook)
     if not source.is_file():
         raise ConfigError(f"study.notebook: {source} does not exist")
     if "options" not in papermill.inspect_notebook(str(source)):
         raise ConfigError(f"{source.name}: its cell tagged `parameters` lacks `options`")
-    folder = PROJECT / config.runs / config.study.name
+    folder = here() / config.runs / config.study.name
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{source.stem}-{label(config)}.ipynb"
     part = target.with_suffix(".failed.ipynb")
@@ -71,7 +72,7 @@ def reproduce(overrides: Sequence[str] = ()) -> Reproduced:
         str(source),
         str(part),
         parameters={"options": list(overrides)},
-        cwd=str(PROJECT),
+        cwd=str(here()),
         progress_bar=False,
         stderr_file=sys.stderr,
         config=_ENCRYPTED,

@@ -35,8 +35,14 @@ FURTHER: Mapping[str, tuple[str, Callable[[Config], int]]] = {
 
 COLUMNS = (
     *("dataset", "method", "questions", "complete", "at_most", "expected", "stored", "to_make"),
-    *("prompt_tokens", "completion_tokens", "cost", "seconds"),
+    *("prompt_tokens", "completion_tokens", "cost", "seconds", "expected_from"),
 )
+
+_SOURCES = {
+    "store": "store: what is expected of a question is the mean of the method's answers that are stored to the end.",
+    "mini": "mini: it is the mean of the recordings on mini, of another model and of other texts: a rough guess.",
+    "bound": "bound: nothing like it is stored or recorded; it is the most that can be, and its tokens are unknown.",
+}
 
 
 class Plan(NamedTuple):
@@ -61,14 +67,15 @@ async def plan(*configs: Config) -> Plan:
     none, of the recordings on `mini` with the same settings; where there are none either, the bound). `stored` are
     calls that have an answer in the store, `to_make` the others; `prompt_tokens`, `completion_tokens`, `cost` in US
     dollars and `seconds` of waiting at the configured concurrency are of those. NaN where nothing is known: no price,
-    no bound, no response of this model to time by. Methods that share calls count them each.
+    no bound, no response of this model to time by. `expected_from` says which of the three it was (store, mini, bound).
+    Methods that share calls count them each.
     """
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     keys: list[str] = []
     further: dict[str, int] = {}
     for config in configs:
         templates, methods = build_templates(config), build_methods(config)
-        async with build_llm(config) as llm:
+        async with build_llm(config, offline=True) as llm:
             for dataset in build_datasets(config):
                 retriever = build_retriever(config, dataset.corpus)
                 for percent in (None, *dict.fromkeys(config.study.noise_percent)):
@@ -81,9 +88,13 @@ async def plan(*configs: Config) -> Plan:
                         if once in rows:
                             continue
                         played = [each async for each in replay(method, asked.questions, searched, llm, templates)]
-                        like = [each for each in played if each.complete] or await _recorded(method, percent)
+                        like, source = [each for each in played if each.complete], "store"
+                        if not like:
+                            like = await _recorded(method, percent)
+                            source = "mini" if like else "bound"
                         keys += [call.key for each in like for call in each.calls]
                         row = {"dataset": name, "method": method_name, "questions": len(played)}
+                        row["expected_from"] = source
                         rows[once] = row | _expected(played, like, _bound(method), llm)
                 if config.study.name in FURTHER:
                     purpose, calls = FURTHER[config.study.name]
@@ -95,12 +106,12 @@ async def plan(*configs: Config) -> Plan:
 def plan_table(planned: Plan) -> str:
     """Lay out what `plan` gave as a table in Markdown, with a last row of sums."""
     table = planned.table
-    sums: dict[str, Any] = {"dataset": "all", "method": ""}
-    for column in COLUMNS[2:]:
+    sums: dict[str, Any] = {"dataset": "all", "method": "", "expected_from": ""}
+    for column in COLUMNS[2:-1]:
         sums[column] = table[column].sum(min_count=len(table))  # unknown where one of them is
     shown = pd.DataFrame([*table.to_dict("records"), sums], columns=list(COLUMNS))
     cells = pd.DataFrame({name.replace("_", " "): [_cell(name, value) for value in shown[name]] for name in COLUMNS})
-    lines = [markdown(cells)]
+    lines = [markdown(cells), *(_SOURCES[name] for name in dict.fromkeys(table["expected_from"]))]
     if planned.distinct < 1:
         share = f"{100 * planned.distinct:.0f} %"
         lines.append(f"These methods share calls, made once: of the calls known of them, {share} are distinct.")

@@ -6,7 +6,8 @@ from functools import cached_property
 import pandas as pd
 from IPython.display import HTML, Markdown
 
-from rag_notes.config import PROJECT, Config, build_methods, load_study
+from rag_notes.config import Config, build_methods, load_study
+from rag_notes.files import here
 from rag_notes.papers import page
 from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.numbers import paper_claims
@@ -52,7 +53,7 @@ class Verification(Study):
     @cached_property
     def verified(self) -> page.Verification:
         """Every claim and order with its verdict, as `rag_notes.papers.page.verify`."""
-        return page.verify(run_folders(PROJECT / self.config.runs, published=True), resamples=self.config.resamples)
+        return page.verify(run_folders(here() / self.config.runs, published=True), resamples=self.config.resamples)
 
     @once
     def table(self) -> pd.DataFrame:

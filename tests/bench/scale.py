@@ -21,7 +21,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.ticker import LogFormatter
 
-from rag_notes.config import PROJECT
+from rag_notes.files import SHIPPED
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure, save_figure
 from tests.bench.corpus import write_corpus
 from tests.elastic import Node, UnavailableError, free_port, installation
@@ -63,7 +63,7 @@ def main(sizes: Sequence[int] = SIZES) -> None:
                 print(f"{Path(model).name} encodes {encoded['rate']:.0f} passages a second")
     results = pd.DataFrame(rows)
     print(table(results))
-    paths = save_figure(picture(results), results, PROJECT / "figures", "scale")
+    paths = save_figure(picture(results), results, SHIPPED / "figures", "scale")
     print(f"drawn in {paths[0]}")
     for (retriever, column), limit in LIMITS.items():
         largest = results[results["retriever"] == RETRIEVERS[retriever]].tail(1)
@@ -88,7 +88,7 @@ def measure(retriever: str, folder: Path, host: str | None) -> dict[str, float]:
 def child(what: str, folder: Path, *arguments: str) -> dict[str, float]:
     """What a process of its own measures."""
     command = [sys.executable, "-m", "tests.bench.retrievers", what, str(folder), *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=PROJECT)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=SHIPPED)
     measured: dict[str, float] = json.loads(done.stdout)
     return measured
 

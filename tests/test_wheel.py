@@ -1,0 +1,69 @@
+"""The built wheel has all that a checkout has, and runs in an empty folder."""
+
+import json
+import os
+import site
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from rag_notes.files import SHIPPED
+
+TOP = ("conf", "notebooks", "data")  # what lies beside the package in a checkout, and in it when it is installed
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=SHIPPED, check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The `bin` of an environment with the wheel, which finds the dependencies where these tests have them."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", "--ignore-installed", str(wheel)], check=True)
+    yield folder / "bin"
+
+
+def of_git(*folders: str) -> set[str]:
+    listed = ["git", "-C", str(SHIPPED), "ls-files", "-z", *folders]
+    return {name for name in subprocess.check_output(listed, text=True).split("\0") if (SHIPPED / name).is_file()}
+
+
+def test_the_wheel_has_every_file_that_a_checkout_has_and_no_other(wheel: Path) -> None:
+    names = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    beside = {f"rag_notes/shipped/{name}" for name in of_git(*TOP) if name != "data/README.md"}
+    assert len(beside) > 80
+    assert names == of_git("rag_notes") | beside
+
+
+def test_a_study_is_reproduced_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "RAG_NOTES_RUNS")}
+    environment["JUPYTER_PATH"] = str(Path(sys.prefix) / "share" / "jupyter")  # nbconvert's templates, as installed
+
+    def output(*command: str) -> str:
+        return subprocess.check_output(
+            [str(installed / command[0]), *command[1:]], cwd=tmp_path, env=environment, text=True
+        )
+
+    where = Path(output("python", "-c", "import rag_notes; print(rag_notes.__file__)").strip())
+    assert where.is_relative_to(installed.parent)
+    said = output("rag-notes", "reproduce", "study=content_filter", "limit=3", "resamples=100")
+    assert "runs/content_filter/10_content_filter-" in said
+    assert {path.name for path in tmp_path.iterdir()} == {".cache", "figures", "runs"}
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".pdf", ".csv"}
+    (info,) = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "runs").glob("mini-Qwen*/run.json")]
+    assert (info["status"], info["samples"]["errors"]) == ("finished", 0)
+    assert "Chain-of-Note" in output("rag-notes", "inconsistencies")  # of data/paper
