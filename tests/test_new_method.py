@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib.text
 import pytest
 
-from rag_notes import config
+from rag_notes import config, options
 from rag_notes.cli import main
 from rag_notes.config import load_config
 from rag_notes.options import CONF
@@ -54,7 +54,8 @@ def spiral(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(CONF, tmp_path / "conf")
     entry = "# @package method.spiral\n_target_: spiral.spiral\nturns: 2   # section 0\n"
     (tmp_path / "conf" / "method" / "spiral.yaml").write_text(entry, encoding="utf-8")
-    monkeypatch.setattr(config, "CONF", tmp_path / "conf")
+    for module in (config, options):
+        monkeypatch.setattr(module, "CONF", tmp_path / "conf")
     shutil.copytree(templates.PACKAGED, tmp_path / "prompts")
     for name in templates.SETS:
         for language in ("en", "zh"):
