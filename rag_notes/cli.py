@@ -157,10 +157,11 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     report.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
     report.add_argument("--out", required=True, metavar="FOLDER", help="where to write it; an earlier one is replaced")
     report.add_argument("--baseline", metavar="METHOD", help="that differences are taken to (default: vanilla)")
-    text = "print scores of runs in per cent, with intervals: a table in Markdown for each run"
+    text = "print scores of runs in per cent, with intervals: a table in Markdown for each run, repeats as one"
     table = add("table", commands.table, text)
     table.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
     table.add_argument("--metric", action="append", metavar="NAME", help="a column, for example acc (default: all)")
+    table.add_argument("--clusters", action="store_true", help="intervals by clusters of questions with gold in common")
     text = "count the calls that runs asked for and the distinct ones, which were paid, study by study"
     add("shared", commands.shared, text).add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
     compare = add("compare", commands.compare, "compare two runs of one data set, or two methods, question by question")

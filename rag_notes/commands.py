@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
     chosen = load_config(args.options)
     runs = asyncio.run(run_methods(chosen, args.options))
-    table = results(runs, baseline=chosen.baseline, confidence=chosen.confidence, resamples=chosen.resamples)
+    intervals = {"confidence": chosen.confidence, "resamples": chosen.resamples, "clusters": chosen.clusters}
+    table = results(runs, baseline=chosen.baseline, **intervals)
     say(results_table(table).data.to_string())  # type: ignore[attr-defined] # pandas-stubs leave it out
     say(diagnostics(runs).to_string(index=False))
     for made in runs:
@@ -336,7 +337,8 @@ def table(args: argparse.Namespace) -> int:
 
     chosen = load_config()
     found = load_runs(args.runs or find_runs(PROJECT / chosen.runs))
-    print(scores_markdown(found, args.metric, chosen.baseline, chosen.confidence, chosen.resamples))
+    intervals = (chosen.confidence, chosen.resamples)
+    print(scores_markdown(found, args.metric, chosen.baseline, *intervals, clusters=args.clusters))
     return 0
 
 

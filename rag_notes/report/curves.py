@@ -19,6 +19,7 @@ _COUNT_LABELS = {
     "searches": "Searches a question",
     "distinct_passages": "Passages read",
     "calls": "Calls a question",
+    "tokens": "Tokens a question",
     "cost": "US dollars for 1,000 questions",
     "seconds": "Seconds a question",
 }

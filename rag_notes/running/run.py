@@ -31,7 +31,7 @@ async def run_methods(
     noise_percent: int | None = None,
     progress: bool = True,
 ) -> list[Run]:
-    """Evaluate methods, those of the configuration unless others are given, on each chosen data set.
+    """Evaluate methods, those of the configuration unless others are given, on each chosen data set, in every repeat.
 
     A run's folder is named by data set, model and a hash of what determines the result, so that the same command
     continues what was interrupted. `overrides` are the options as the user gave them. With `noise_percent` so many per
@@ -45,9 +45,11 @@ async def run_methods(
             if noise_percent is not None:
                 dataset, retriever = with_noise(dataset, retriever, noise_percent)  # noqa: PLW2901 - the same, noisy
             chosen = build_methods(config) if methods is None else methods
-            runs.append(await run_on(config, chosen, dataset, retriever, llm, condition, overrides, progress=progress))
-            if not runs[-1].info.finished:
-                break
+            place = (config, chosen, dataset, retriever, llm, condition, overrides)
+            for repeat in dict.fromkeys(config.repeat):
+                runs.append(await run_on(*place, repeat=repeat, progress=progress))
+                if not runs[-1].info.finished:
+                    return runs
     return runs
 
 
@@ -60,11 +62,16 @@ async def run_on(
     condition: Condition,
     overrides: Sequence[str] = (),
     *,
+    repeat: int | None = None,
     progress: bool = True,
 ) -> Run:
-    """Evaluate these methods on one data set, or read the finished run where the configuration says `from_records`."""
+    """Evaluate these methods on one data set, or read the finished run where the configuration says `from_records`.
+
+    Raises ConfigError where no `repeat` is given and the configuration has several.
+    """
+    repeat = one_repeat(config) if repeat is None else repeat
     templates = build_templates(config)
-    info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=config.repeat)
+    info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=repeat)
     name = "-".join(part for part in (dataset.name, str(condition), llm.model) if part)
     folder = PROJECT / config.runs / f"{slug(name)}-{fingerprint(info)[:10]}"
     if config.from_records:
@@ -81,12 +88,19 @@ async def run_on(
         folder=folder,
         condition=condition,
         templates=templates,
-        repeat=config.repeat,
+        repeat=repeat,
         retry_errors=config.retry_errors,
         study=config.study.name,
         overrides=overrides,
         progress=progress,
     )
+
+
+def one_repeat(config: Config) -> int:
+    """The repeat, where only one is meant. Raises ConfigError where the configuration has several."""
+    if len(config.repeat) != 1:
+        raise ConfigError(f"repeat={config.repeat}: one repeat at a time is made here; name one, such as repeat=0")
+    return config.repeat[0]
 
 
 def with_noise(dataset: Dataset, retriever: Retriever, noise_percent: int) -> tuple[Dataset, ControlledNoise]:
