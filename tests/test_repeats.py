@@ -1,5 +1,6 @@
 import asyncio
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from rag_notes.types import InputError
 from tests.made import make_run, row_of
 from tests.scripted import ScriptedLLM
 
-VANILLA = ([1, 0, 0, 1], [1, 1, 0, 1], [1, 0, 0, 0])
-DEEPNOTE = ([1, 1, 0, 1], [1, 1, 1, 1], [1, 1, 0, None])
+VANILLA: Sequence[Sequence[float]] = ([1, 0, 0, 1], [1, 1, 0, 1], [1, 0, 0, 0])
+DEEPNOTE: Sequence[Sequence[float | None]] = ([1, 1, 0, 1], [1, 1, 1, 1], [1, 1, 0, None])
 
 
 @pytest.fixture

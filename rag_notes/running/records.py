@@ -20,6 +20,9 @@ Key = tuple[str, str]  # method, question id
 Annotation = Literal["evidence", "quest_eval"]
 T = TypeVar("T")
 
+IMPORTED = "imported"
+"""The status of a run that was read from another program's file: it has answers and scores, no traces, no costs."""
+
 
 class RecordError(InputError):
     """A run folder that cannot be read or does not belong to this run."""
