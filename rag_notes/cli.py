@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_studies(add)
     _add_data(add)
     _add_runs(add)
+    _add_exchange(add)
     return parser
 
 
@@ -166,6 +167,20 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     table.add_argument("--clusters", action="store_true", help="intervals by clusters of questions with gold in common")
     text = "count the calls that runs asked for and the distinct ones, which were paid, study by study"
     add("shared", commands.shared, text).add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
+    text = "set what the papers claim beside what runs give: a page with a verdict for every claim"
+    verify = add("verify", commands.verify, text)
+    verify.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
+    verify.add_argument("--out", metavar="FOLDER", help="where to write it (default: verification/ beside the runs)")
+    verify.add_argument("--readme", metavar="FILE", help="write the summary between the markers of this file, too")
+    text = "renew pages in Markdown: put what the commands in their markers print between the markers"
+    pages = add("pages", lambda args: commands.pages(args, main), text)
+    pages.add_argument("files", nargs="+", type=Path, metavar="FILE", help="for example README.md docs/results.md")
+    pages.add_argument("--check", action="store_true", help="change nothing; the exit code is 1 where one would change")
+    add("inconsistencies", commands.inconsistencies, "list what in the papers' own tables does not add up")
+
+
+def _add_exchange(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """What sets runs beside those of other programs, or writes them for other programs."""
     compare = add("compare", exchange.compare, "compare two runs of one data set, or two methods, question by question")
     help_ = "a run's folder (of repeats several, with commas), or answers of FlashRAG, the papers' authors or Inspect"
     compare.add_argument("run_a", metavar="RUN_A", help=help_)
@@ -179,13 +194,10 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     trec = add("trec", exchange.trec, text)
     trec.add_argument("run", metavar="RUN", help="a run's folder, for example runs/NAME")
     trec.add_argument("--out", required=True, metavar="FOLDER", help="where to write them")
-    text = "set what the papers claim beside what runs give: a page with a verdict for every claim"
-    verify = add("verify", commands.verify, text)
-    verify.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
-    verify.add_argument("--out", metavar="FOLDER", help="where to write it (default: verification/ beside the runs)")
-    verify.add_argument("--readme", metavar="FILE", help="write the summary between the markers of this file, too")
-    text = "renew pages in Markdown: put what the commands in their markers print between the markers"
-    pages = add("pages", lambda args: commands.pages(args, main), text)
-    pages.add_argument("files", nargs="+", type=Path, metavar="FILE", help="for example README.md docs/results.md")
-    pages.add_argument("--check", action="store_true", help="change nothing; the exit code is 1 where one would change")
-    add("inconsistencies", commands.inconsistencies, "list what in the papers' own tables does not add up")
+    export = add("export", exchange.export, "write the samples of a run as Parquet, or as logs of Inspect")
+    export.add_argument("run", metavar="RUN", help="a run's folder, for example runs/NAME")
+    export.add_argument("--format", required=True, choices=["parquet", "inspect"])
+    export.add_argument("--out", required=True, metavar="PATH", help="a file (parquet) or a folder (inspect)")
+    crate = add("crate", exchange.crate, "write finished runs with their provenance as a Workflow Run RO-Crate")
+    crate.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
+    crate.add_argument("--out", required=True, metavar="FOLDER", help="where to write it")

@@ -189,7 +189,7 @@ def retrieval(args: argparse.Namespace) -> int:
             scores[dataset.name, label] = retrieval_scores(dataset.questions, retriever, args.top_k)
         if args.trec:
             found = {
-                label: frame.set_index("question_id")["found"]
+                label: dict(zip(frame["question_id"], frame["found"], strict=True))
                 for (of, label), frame in scores.items()
                 if of == dataset.name
             }

@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415
 
 import argparse
+from importlib.metadata import version
 from pathlib import Path
 
 from rag_notes.config import ConfigError
@@ -52,4 +53,21 @@ def trec(args: argparse.Namespace) -> int:
 
     found = load_run(args.run)
     say(write_trec(found.questions, rankings_of(found), args.out).to_string(index=False), args.out, sep="\n")
+    return 0
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write a run as Parquet or as logs of Inspect."""
+    from rag_notes.report.export import write_inspect, write_parquet
+
+    found, out = load_run(args.run), Path(args.out)
+    say(*([write_parquet(found, out)] if args.format == "parquet" else write_inspect(found, out)), sep="\n")
+    return 0
+
+
+def crate(args: argparse.Namespace) -> int:
+    """Write finished runs as an RO-Crate."""
+    from rag_notes.report.export import write_crate
+
+    say(write_crate(load_runs(args.runs), Path(args.out), version("rag-notes")))
     return 0
