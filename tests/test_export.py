@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.events import Counts
+from rag_notes.events import Counts, Event
 from rag_notes.report.export import write_inspect, write_parquet
 from rag_notes.report.foreign import read_foreign
 from rag_notes.running.records import Run, load_run, write_info, write_samples
@@ -17,7 +17,7 @@ from tests.made import ask, make_run, search
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     run = make_run("toy", {"vanilla": {"acc": [1, 0, None]}}, repeat=2, seconds={"vanilla": {"q0": 1.5}})
-    trace = [search("Q?", "T", "text"), ask("answer_short", "an answer")]
+    trace: list[Event] = [search("Q?", "T", "text"), ask("answer_short", "an answer")]
     first = replace(run.samples[0], trace=trace, counts=Counts(calls=1, prompt_tokens=7))
     folder = tmp_path / "toy-run"
     folder.mkdir()
