@@ -82,7 +82,7 @@ def count_label(cells: pd.DataFrame) -> str:
 
 
 def scale(metric: str) -> float:
-    """By what a figure multiplies a metric: scores are drawn in %, money for 1,000 questions, tokens in thousands, counts as they are."""
+    """By what a figure multiplies a metric: to %, to money for 1,000 questions, to thousands of tokens."""
     return {"cost": 1000.0, "tokens": 0.001}.get(metric, 1.0) if metric in _COUNT_LABELS else 100.0
 
 
