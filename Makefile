@@ -45,7 +45,8 @@ lock: ## write requirements.lock anew from pyproject.toml (keeps versions that s
 	@$(check_python)
 	tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
 	$(PYTHON) -m venv "$$tools"; "$$tools/bin/python" -m pip install --quiet uv; \
-	"$$tools/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra local --extra dense --extra joblib --extra dev \
+	"$$tools/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra local --extra dense --extra joblib \
+		--extra trec --extra parquet --extra crate --extra dev \
 		--no-header --output-file requirements.lock pyproject.toml
 
 define check_python

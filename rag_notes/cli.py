@@ -18,7 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from rag_notes import commands
+from rag_notes import commands, exchange
 from rag_notes.config import ConfigError
 from rag_notes.llm.client import LLMError
 from rag_notes.options import CONF, GROUPS, choices, complete, explain
@@ -143,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_studies(add)
     _add_data(add)
     _add_runs(add)
+    _add_exchange(add)
     return parser
 
 
@@ -191,6 +192,8 @@ def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
     help_ = 'one to compare, with its settings: "dense retriever.encoder.model=FOLDER" (default: bm25)'
     retrieval.add_argument("--retriever", action="append", metavar="OPTIONS", help=help_)
     retrieval.add_argument("--top-k", type=int, default=5, metavar="K", help="passages looked at (default: 5)")
+    help_ = "write TREC run and qrels files there too, and print nDCG, RR, recall and AP"
+    retrieval.add_argument("--trec", metavar="FOLDER", help=help_)
     text = "export, import or verify a response store, or drop responses to have them asked anew"
     store = add("store", commands.store, text)
     store.add_argument("action", choices=["export", "import", "verify", "drop"])
@@ -226,19 +229,13 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     report.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
     report.add_argument("--out", required=True, metavar="FOLDER", help="where to write it; an earlier one is replaced")
     report.add_argument("--baseline", metavar="METHOD", help="that differences are taken to (default: vanilla)")
-    text = "print scores of runs in per cent, with intervals: a table in Markdown for each run"
+    text = "print scores of runs in per cent, with intervals: a table in Markdown for each run, repeats as one"
     table = add("table", commands.table, text)
     table.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
     table.add_argument("--metric", action="append", metavar="NAME", help="a column, for example acc (default: all)")
+    table.add_argument("--clusters", action="store_true", help="intervals by clusters of questions with gold in common")
     text = "count the calls that runs asked for and the distinct ones, which were paid, study by study"
     add("shared", commands.shared, text).add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
-    compare = add("compare", commands.compare, "compare two runs of one data set, or two methods, question by question")
-    compare.add_argument("run_a", metavar="RUN_A", help="a run's folder, for example runs/NAME")
-    compare.add_argument("run_b", metavar="RUN_B", nargs="?", help="another one (default: the same)")
-    compare.add_argument("--method-a", metavar="METHOD", help="of A (default: every method that both have)")
-    compare.add_argument("--method-b", metavar="METHOD", help="of B (default: that of A)")
-    compare.add_argument("--out", action="append", default=[], metavar="FILE", help="write it as .html or .csv, too")
-    compare.add_argument("--report", metavar="FOLDER", help="link to the traces in this report of the runs")
     text = "set what the papers claim beside what runs give: a page with a verdict for every claim"
     verify = add("verify", commands.verify, text)
     verify.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
@@ -249,3 +246,27 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     pages.add_argument("files", nargs="+", type=Path, metavar="FILE", help="for example README.md docs/results.md")
     pages.add_argument("--check", action="store_true", help="change nothing; the exit code is 1 where one would change")
     add("inconsistencies", commands.inconsistencies, "list what in the papers' own tables does not add up")
+
+
+def _add_exchange(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """What sets runs beside those of other programs, or writes them for other programs."""
+    compare = add("compare", exchange.compare, "compare two runs of one data set, or two methods, question by question")
+    help_ = "a run's folder (of repeats several, with commas), or answers of FlashRAG, the papers' authors or Inspect"
+    compare.add_argument("run_a", metavar="RUN_A", help=help_)
+    compare.add_argument("run_b", metavar="RUN_B", nargs="?", help="another one (default: the same)")
+    compare.add_argument("--method-a", metavar="METHOD", help="of A (default: every method that both have)")
+    compare.add_argument("--method-b", metavar="METHOD", help="of B (default: that of A)")
+    compare.add_argument("--out", action="append", default=[], metavar="FILE", help="write it as .html or .csv, too")
+    compare.add_argument("--clusters", action="store_true", help="by clusters of questions with gold in common")
+    compare.add_argument("--report", metavar="FOLDER", help="link to the traces in this report of the runs")
+    text = "write the searches of a run as TREC run and qrels files, and print nDCG, RR, recall and AP"
+    trec = add("trec", exchange.trec, text)
+    trec.add_argument("run", metavar="RUN", help="a run's folder, for example runs/NAME")
+    trec.add_argument("--out", required=True, metavar="FOLDER", help="where to write them")
+    export = add("export", exchange.export, "write the samples of a run as Parquet, or as logs of Inspect")
+    export.add_argument("run", metavar="RUN", help="a run's folder, for example runs/NAME")
+    export.add_argument("--format", required=True, choices=["parquet", "inspect"])
+    export.add_argument("--out", required=True, metavar="PATH", help="a file (parquet) or a folder (inspect)")
+    crate = add("crate", exchange.crate, "write finished runs with their provenance as a Workflow Run RO-Crate")
+    crate.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
+    crate.add_argument("--out", required=True, metavar="FOLDER", help="where to write it")

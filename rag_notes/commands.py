@@ -51,7 +51,13 @@ def run(args: argparse.Namespace) -> int:
 
     chosen = load_config(args.options)
     runs = asyncio.run(run_methods(chosen, args.options))
-    table = results(runs, baseline=chosen.baseline, confidence=chosen.confidence, resamples=chosen.resamples)
+    table = results(
+        runs,
+        baseline=chosen.baseline,
+        confidence=chosen.confidence,
+        resamples=chosen.resamples,
+        clusters=chosen.clusters,
+    )
     say(results_table(table).data.to_string())  # type: ignore[attr-defined] # pandas-stubs leave it out
     say(diagnostics(runs).to_string(index=False))
     for made in runs:
@@ -204,7 +210,8 @@ def index(args: argparse.Namespace) -> int:
 
 def retrieval(args: argparse.Namespace) -> int:
     """Compare retrievers."""
-    from rag_notes.report.retrieval import retrieval_scores, retrieval_table
+    from rag_notes.report.retrieval import retrieval_differences, retrieval_scores, retrieval_table
+    from rag_notes.report.trec import write_trec
 
     if args.top_k < 1:
         raise ConfigError(f"--top-k {args.top_k}: must be at least 1")
@@ -218,7 +225,16 @@ def retrieval(args: argparse.Namespace) -> int:
             label = choice if firsts[choice] == 1 else text  # of two with one name, the settings tell which is which
             retriever = build_retriever(chosen, dataset.corpus)
             scores[dataset.name, label] = retrieval_scores(dataset.questions, retriever, args.top_k)
+        if args.trec:
+            found = {
+                label: dict(zip(frame["question_id"], frame["found"], strict=True))
+                for (of, label), frame in scores.items()
+                if of == dataset.name
+            }
+            say(write_trec(dataset.questions, found, Path(args.trec) / dataset.name).to_string(index=False))
     say(retrieval_table(scores, args.top_k, confidence=first.confidence, resamples=first.resamples))
+    if len(configs) > 1:
+        say(f"\n{retrieval_differences(scores, args.top_k, confidence=first.confidence, resamples=first.resamples)}")
     return 0
 
 
@@ -349,31 +365,14 @@ def shared(args: argparse.Namespace) -> int:
     return 0
 
 
-def compare(args: argparse.Namespace) -> int:
-    """Compare two runs or methods."""
-    from rag_notes.report.compare import compare_runs
-    from rag_notes.report.compare_page import as_text, find_links, kind_of, write_comparison
-
-    pages = [Path(out) for out in args.out if kind_of(out) == "html"]
-    folder_a, folder_b = Path(args.run_a).resolve(), Path(args.run_b or args.run_a).resolve()
-    run_a = load_run(folder_a)
-    run_b = run_a if folder_b == folder_a else load_run(folder_b)
-    comparison = compare_runs(
-        run_a, run_b, method_a=args.method_a, method_b=args.method_b, names=(folder_a.name, folder_b.name)
-    )
-    links = find_links(comparison, args.report) if args.report else None
-    written = [path for out in args.out for path in write_comparison(comparison, out, links)]
-    say(as_text(comparison, links, pages[0] if pages else None), *written, sep="\n")
-    return 0
-
-
 def table(args: argparse.Namespace) -> int:
     """Print the scores of runs."""
     from rag_notes.report.scores import scores_markdown
 
     chosen = load_config()
     found = load_runs(args.runs or run_folders(here() / chosen.runs))
-    print(scores_markdown(found, args.metric, chosen.baseline, chosen.confidence, chosen.resamples))
+    intervals = (chosen.confidence, chosen.resamples)
+    print(scores_markdown(found, args.metric, chosen.baseline, *intervals, clusters=args.clusters))
     return 0
 
 

@@ -24,7 +24,7 @@ from rag_notes.options import CONF, choices, explain
 from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
 from rag_notes.targets import TargetError, load_target
-from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive
+from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive, Repeats
 
 OmegaConf.register_new_resolver("shipped", here_or_shipped, replace=True)
 INDEXED = (  # the retrievers that `rag-notes index` is for
@@ -69,12 +69,13 @@ class Config(BaseModel):
     limit: Positive | None
     offset: NonNegative
     prompts: str
-    repeat: NonNegative
+    repeat: Repeats
     retry_errors: bool
     from_records: bool
     baseline: str | None
     confidence: Annotated[float, Field(gt=0, lt=1)]
     resamples: Positive
+    clusters: bool
     runs: str
     figures: str
 
@@ -245,10 +246,7 @@ def load_corpus(overrides: Sequence[str]) -> Callable[[], Any]:
 
 
 def prepared_corpus(overrides: Sequence[str]) -> CorpusFile:
-    """The passages that the preparation named by overrides such as `corpus=musique` writes, or has written.
-
-    Raises ConfigError as `load_config` does.
-    """
+    """The passages that a preparation such as `corpus=musique` writes, or has written; raises as `load_config`."""
     return CorpusFile(str(here() / _compose_corpus(overrides)["out"]), "corpus.out")
 
 

@@ -102,14 +102,16 @@ def load(folder: str | Path) -> Run:
     return load_run(folder)
 
 
-def table(*runs: Run, baseline: str | None = "vanilla") -> "Styler":
+def table(*runs: Run | Sequence[Run], baseline: str | None = "vanilla", clusters: bool = False) -> "Styler":
     """Show scores of runs in %, with intervals; a star where the difference to `baseline` is significant.
 
-    Example: `rn.table(run)`. Without the baseline in every run nothing is compared.
+    Example: `rn.table(run)`, or `rn.table([run0, run1])` for repeats, which are one result. With `clusters` questions
+    that share gold passages are taken together. Without the baseline in every run nothing is compared.
     """
     from rag_notes.report.tables import results, results_table  # noqa: PLC0415 - pandas loads slowly
 
-    return results_table(results(runs, baseline=_baseline(runs, baseline)))
+    given = [run for each in runs for run in ([each] if isinstance(each, Run) else each)]
+    return results_table(results(given, baseline=_baseline(given, baseline), clusters=clusters))
 
 
 def figure(*runs: Run, baseline: str | None = "vanilla") -> "NotebookFigure":

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 Task = Literal["short", "yes_no", "long_form", "news"]
 Language = Literal["en", "zh"]
@@ -15,6 +15,10 @@ Positive = Annotated[int, Field(ge=1)]
 
 NonNegative = Annotated[int, Field(ge=0)]
 """A setting that is a whole number of at least 0."""
+
+
+Repeats = Annotated[list[NonNegative], BeforeValidator(lambda given: given if isinstance(given, list) else [given])]
+"""A setting that is one index of a repetition, or a list of them."""
 
 
 class InputError(ValueError):

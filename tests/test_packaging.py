@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
 UNLOCKED = {
+    "inspect",  # wants an older python-dateutil than the others, and goes into an environment of its own
     "ray",  # wants another version of cloudpickle than joblib
     "sentence-transformers",  # brings torch in the build for the machine that it is installed on
     "slurm",  # for clusters

@@ -14,9 +14,10 @@ from matplotlib.text import Text
 from rag_notes.events import Counts
 from rag_notes.papers.numbers import beside_paper
 from rag_notes.report.cells import method_label
+from rag_notes.report.csv_file import write_csv
 from rag_notes.report.figures import main_figure, save_figure
 from rag_notes.report.scores import scores_markdown
-from rag_notes.report.tables import RETRIEVAL_METRICS, diagnostics, results, results_table, write_csv
+from rag_notes.report.tables import RETRIEVAL_METRICS, diagnostics, results, results_table
 from rag_notes.running.records import Condition, Run, SampleError
 from rag_notes.types import InputError
 from tests.made import Scores, make_info, make_run, make_sample, row_of

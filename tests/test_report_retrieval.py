@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.report.retrieval import retrieval_scores, retrieval_table
+from rag_notes.report.retrieval import retrieval_differences, retrieval_scores, retrieval_table
 from rag_notes.types import Hit, Passage, Question
 
 CORPUS = {
@@ -69,12 +70,13 @@ def test_the_command_compares_retrievers_with_their_settings(
     options = ["retrieval", "dataset=mini_zh", "--retriever", "bm25", "--retriever", hybrid, "--top-k", "2"]
     assert main(options) == 0
     rows = capsys.readouterr().out.splitlines()
-    assert [row.split(" | ")[1] for row in rows[2:]] == ["bm25", "hybrid"]
+    assert [row.split(" | ")[1] for row in rows[2:4]] == ["bm25", "hybrid"]
+    assert rows[7].startswith("| mini_zh | hybrid - bm25 |")
     assert rows[0].startswith("| data set | retriever | all-gold@2 |")
     other = "bm25 retriever.stop_words=false"
     assert main(["retrieval", "dataset=mini_zh", "--retriever", "bm25", "--retriever", other]) == 0
     rows = capsys.readouterr().out.splitlines()
-    assert [row.split(" | ")[1] for row in rows[2:]] == ["bm25", other]
+    assert [row.split(" | ")[1] for row in rows[2:4]] == ["bm25", other]
 
 
 def test_a_missing_package_ends_the_command_with_the_line_that_installs_it(
@@ -96,3 +98,29 @@ def test_a_missing_package_ends_the_command_with_the_line_that_installs_it(
 def test_bad_options_are_named(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
     assert main(["retrieval", "dataset=mini_zh", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def frame_of(all_gold: Sequence[float]) -> pd.DataFrame:
+    ids = [f"q{number}" for number in range(len(all_gold))]
+    return pd.DataFrame({"question_id": ids, "all_gold": all_gold, "answer": all_gold})
+
+
+def test_retrievers_are_tested_against_each_other_by_hand() -> None:
+    """b finds seven more than a and misses one of its: p = 2 (1 + 8) / 2^8; c has one more: p = 1."""
+    a = [1.0] + [0.0] * 9
+    b = [0.0] + [1.0] * 7 + [0.0] * 2
+    c = [1.0, 1.0] + [0.0] * 8
+    table = retrieval_differences({("birds", name): frame_of(of) for name, of in zip("abc", (a, b, c), strict=True)}, 2)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert rows[0][1] == "all-gold@2"
+    assert [row[1] for row in rows[2:]] == ["b - a", "c - a", "c - b"]
+    assert rows[2][2].startswith("60.0 [")
+    assert rows[2][3:] == ["1 / 7", "10", f"{18 / 256:.3f}", f"{3 * 18 / 256:.3f}"]
+    assert rows[3][3:] == ["0 / 1", "10", "1.000", "1.000"]
+    # c - b: one question only c finds, six only b: 2 (1 + 7) / 2^7.
+    assert rows[4][3:] == ["6 / 1", "10", f"{16 / 128:.3f}", f"{2 * 16 / 128:.3f}"]
+
+
+def test_questions_without_gold_are_not_tested() -> None:
+    table = retrieval_differences({("birds", name): frame_of([math.nan, math.nan]) for name in "ab"})
+    assert len(table.splitlines()) == 2

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages, any_gold_at_k
+from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages, any_gold_at_k, gold_clusters
 from rag_notes.retrieval.bm25 import bm25
-from rag_notes.types import Hit, Passage
+from rag_notes.types import Hit, Passage, Question
 from tests.samples import samples
 
 BIRDS = (
@@ -102,3 +102,12 @@ def test_all_gold_at_5_on_the_real_samples(name: str, by_id: float, by_title: fl
     for marks, expected in ((marks_by_id, by_id), (marks_by_title, by_title)):
         share = sum(mark for mark in marks if mark is not None) / len(questions)
         assert share == pytest.approx(expected, abs=0.01)
+
+
+def test_questions_that_share_gold_passages_are_a_cluster() -> None:
+    gold = {"q1": "ab", "q2": "cd", "q3": "e", "q4": "bc", "q5": "", "q6": "", "q7": "de"}
+    questions = [Question(id_, "?", gold_ids=tuple(passages)) for id_, passages in gold.items()]
+    # q4 joins q1 and q2, and q7 joins q3 to them.
+    assert gold_clusters(questions) == dict.fromkeys(["q1", "q2", "q4", "q3", "q7"], "q1") | {"q5": "q5", "q6": "q6"}
+    by_title = [Question(id_, "?", gold_titles=("Rome",)) for id_ in "ab"]
+    assert gold_clusters(by_title) == {"a": "a", "b": "a"}

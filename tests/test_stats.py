@@ -7,6 +7,7 @@ from scipy import stats
 
 from rag_notes.metrics import holm, mean_interval, paired_difference, smallest_detectable, wilson
 from rag_notes.metrics.stats import equivalence
+from rag_notes.types import InputError
 
 
 def wilson_by_formula(successes: int, n: int, confidence: float) -> tuple[float, float]:
@@ -307,3 +308,55 @@ def test_equivalence_needs_as_many_questions_as_could_show_a_difference() -> Non
 def test_equivalence_refuses(differences: list[float], margin: float) -> None:
     with pytest.raises(ValueError, match=r"margin|finite"):
         equivalence(differences, margin)
+
+
+CLUSTERED = [1.0, 0.0, 1.0, 1.0, 0.0, 0.5, 1.0, 0.0, 0.0, 1.0]
+CLUSTERS = ["a", "a", "b", "b", "b", "c", "d", "d", "e", "f"]
+
+
+def test_clusters_of_one_value_each_change_nothing() -> None:
+    values, other = [0.1, 0.5, 0.9, 0.4], [0.0, 0.5, 0.2, 0.6]
+    assert mean_interval(values, clusters="abcd") == mean_interval(values)
+    assert paired_difference(values, other, clusters="abcd") == paired_difference(values, other)
+    assert mean_interval([1, 0, 1], clusters=[1, 2, 3]).method == "wilson"
+
+
+def test_cluster_interval_is_that_of_drawing_whole_clusters() -> None:
+    """Against percentiles of a bootstrap by hand, whose every draw puts together the values of whole clusters."""
+    rng = np.random.default_rng(5)
+    values = rng.random(120).round(2)
+    clusters = rng.integers(0, 40, 120)
+    members = [values[clusters == cluster] for cluster in np.unique(clusters)]
+    means = [
+        np.concatenate([members[i] for i in rng.integers(0, len(members), len(members))]).mean() for _ in range(4000)
+    ]
+    interval = mean_interval(values.tolist(), clusters=clusters.tolist())
+    assert interval.method == "cluster bca"
+    assert interval[:2] == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.008)
+
+
+def test_repeating_every_question_narrows_no_cluster_interval() -> None:
+    values = np.random.default_rng(1).random(30).tolist()
+    once = mean_interval(values)
+    twice = mean_interval([*values, *values], clusters=[*range(30), *range(30)])
+    assert twice[:2] == pytest.approx(once[:2])
+    assert mean_interval([*values, *values]).high < once.high
+
+
+def test_cluster_p_is_that_of_all_signs_of_the_clusters() -> None:
+    """The clusters' differences sum to 1, 2, .5, 1, 0 and 1: of 2^5 patterns only all + and all - reach 5.5."""
+    result = paired_difference(CLUSTERED, [0.0] * 10, clusters=CLUSTERS)
+    assert (result.mean, result.p, result.n) == (0.55, 2 / 32, 10)
+    assert (result.wins, result.ties, result.losses) == (6, 4, 0)
+    sums = [sum(v for v, c in zip(CLUSTERED, CLUSTERS, strict=True) if c == cluster) for cluster in "abcdef"]
+    assert result.p == permutation_p(sums, [0.0] * 6)
+    assert result.p > paired_difference(CLUSTERED, [0.0] * 10).p
+
+
+def test_one_cluster_has_no_interval_and_every_value_needs_a_cluster() -> None:
+    interval = mean_interval([0.2, 0.4], clusters=["a", "a"])
+    assert math.isnan(interval.low)
+    assert interval.method == "n=1"
+    assert mean_interval([1, 1, 1], clusters=["a", "a", "b"]) == (1, 1, "constant")
+    with pytest.raises(InputError, match="2 values, 1 clusters"):
+        mean_interval([0.2, 0.4], clusters=["a"])

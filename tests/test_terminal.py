@@ -11,9 +11,10 @@ from matplotlib.text import Text
 
 from rag_notes.cli import main
 from rag_notes.events import Event
+from rag_notes.report.csv_file import write_csv
 from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import main_figure, save_figure
-from rag_notes.report.tables import results, write_csv
+from rag_notes.report.tables import results
 from rag_notes.running.records import write_info, write_samples
 from rag_notes.terminal import say, visible
 from tests.made import ask, make_info, make_run, make_sample, search

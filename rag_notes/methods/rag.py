@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import NamedTuple, TypeVar
 
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop
@@ -97,6 +98,21 @@ class Rag:
         rankings = await asyncio.gather(*(self.search(query, top_k) for query in queries))
         by_rank = [p for rank in range(top_k) for ranking in rankings for p in ranking[rank : rank + 1]]
         return self.read_only(list({passage.id: passage for passage in by_rank}.values())[:top_k])
+
+    def sampled(self, number: int, of: int) -> "Rag":
+        """The handle, with the same trace, for the `number`-th of so many samples of the same requests, from 0.
+
+        Each has a repeat index of its own, which no other sample of no other repeat has; the first sample of repeat 0
+        is what is asked without sampling. Raises FatalLLMError for several samples at temperature 0, which are alike.
+        """
+        if of > 1 and self._llm.sampling.get("temperature") == 0:
+            raise FatalLLMError(
+                f"{self._method} takes {of} samples of one request, which are all alike at temperature 0; set "
+                "llm.temperature above 0, or leave the method out"
+            )
+        sampled = copy(self)
+        sampled._repeat = self._repeat * of + number
+        return sampled
 
     def read_only(self, passages: list[Passage]) -> list[Passage]:
         """Record that of the searches just made only these passages are read; the others do not count as retrieved."""

@@ -1,20 +1,39 @@
-"""Vanilla RAG: one search, one answer from the passages (DeepNote, section 4.2)."""
+"""Vanilla RAG: one search, one answer from the passages (DeepNote, section 4.2), or a vote among several.
+
+The vote is self-consistency (Wang et al., 2023, section 2): the answer that most samples give.
+"""
+
+import asyncio
+from collections import Counter
 
 from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.rag import Rag
+from rag_notes.metrics.answer import normalize_answer
 from rag_notes.types import Positive, Question
 
 ABOUT = About(
     label="Vanilla RAG",
     source="DeepNote, section 4.2",
     family="baseline",
-    calls=lambda _: 1,
+    calls=lambda settings: int(settings["samples"]),
     # prompts/<set>/<language>/<name>.txt
     prompts=(*ANSWER, "unknown_clause"),
 )
 
 
-async def vanilla(rag: Rag, question: Question, *, top_k: Positive = 5, unknown: bool = False) -> str:
-    """Search the question once and answer from the `top_k` passages; `unknown` offers this word as an answer."""
+async def vanilla(
+    rag: Rag, question: Question, *, top_k: Positive = 5, unknown: bool = False, samples: Positive = 1
+) -> str:
+    """Search the question once and answer from the `top_k` passages; `unknown` offers this word as an answer.
+
+    Of several `samples` the most frequent answer is taken, as it was written first; answers are the same where they are
+    so when normalised, and of equally frequent ones the first sampled wins.
+    """
     passages = await rag.search(question.question, top_k)
-    return await rag.answer(passages, unknown=unknown)
+    asked = (rag.sampled(number, samples).answer(passages, unknown=unknown) for number in range(samples))
+    answers = await asyncio.gather(*asked)
+    votes = Counter(normalize_answer(answer, question.language) for answer in answers)
+    (most, times), *_ = votes.most_common(1)
+    if samples > 1:
+        rag.decide("vote", f"{times} of {samples}")
+    return next(answer for answer in answers if normalize_answer(answer, question.language) == most)

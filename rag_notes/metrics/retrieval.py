@@ -4,10 +4,10 @@ Every function takes the retrieved list as hits, passages or plain strings, and 
 gold, which a mean must leave out rather than count as 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rag_notes.metrics.answer import normalize_answer
-from rag_notes.types import Hit, InputError, Language, Passage
+from rag_notes.types import Hit, InputError, Language, Passage, Question
 
 
 def all_gold_at_k(hits: Sequence[Hit | Passage | str], gold_ids: Sequence[str], k: int | None = None) -> float | None:
@@ -36,6 +36,28 @@ def answer_in_passages(
         return None
     texts = (normalize_answer(field, language) for hit in hits_or_passages for field in _fields(hit))
     return float(any(answer in text for text in texts for answer in wanted))
+
+
+def gold_clusters(questions: Iterable[Question]) -> dict[str, str]:
+    """Return the cluster of each question, by ids: the first of the questions that it shares gold passages with.
+
+    Sharing carries over: where a question has one passage in common with each of two, all three are one cluster. A
+    question without gold is a cluster of its own.
+    """
+    asked = list(questions)
+    earlier = list(range(len(asked)))  # of each question one of its cluster that comes before it, or itself
+    owner: dict[str, int] = {}  # of each gold passage, the first question that has it
+
+    def first(of: int) -> int:
+        while earlier[of] != of:
+            earlier[of] = of = earlier[earlier[of]]
+        return of
+
+    for place, question in enumerate(asked):
+        for passage in question.gold_ids or question.gold_titles:
+            low, high = sorted((first(owner.setdefault(passage, place)), first(place)))
+            earlier[high] = low
+    return {question.id: asked[first(place)].id for place, question in enumerate(asked)}
 
 
 def _ids(hits: Sequence[Hit | Passage | str], k: int | None) -> set[str]:

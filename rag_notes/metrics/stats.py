@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ _BATCH_VALUES = 1_000_000  # numbers held at once while resampling
 
 
 class Interval(NamedTuple):
-    """A confidence interval and how it was made: wilson, bca, percentile, constant or n=1."""
+    """A confidence interval and how it was made: wilson, bca, percentile, constant or n=1; by cluster if it says so."""
 
     low: float
     high: float
@@ -57,43 +57,58 @@ def mean_interval(
     resamples: int = 10_000,
     seed: int = 0,
     proportion: bool = True,
+    clusters: Sequence[Hashable] | None = None,
 ) -> Interval:
     """Return a confidence interval of the mean of one score a question.
 
     If every value is 0 or 1 it is Wilson's, unless `proportion` is false: counts may be 0 and 1 by chance. Otherwise it
     is the bootstrap's: bias-corrected and accelerated (Efron, 1987), or percentile where that is not defined; a
-    constant vector gives the degenerate interval `constant`, a single value the nan interval `n=1`. Raises ValueError
-    for no values, values that are not finite and bad options.
+    constant vector gives the degenerate interval `constant`, a single value the nan interval `n=1`.
+
+    `clusters` says of each value what it belongs to. Where values share one, whole clusters are resampled (Davison and
+    Hinkley, 1997, section 3.8: the mean of all values of those drawn), and the method is named `cluster bca`, `cluster
+    percentile`, or `n=1` of a single cluster. Raises ValueError for no values, values that are not finite, as many
+    clusters as not values, and bad options.
     """
     _check_confidence(confidence)
     array = _finite(values, "values")
+    if (sums := _summed(array, clusters)) is not None:
+        return _bootstrap(*sums, confidence, resamples, np.random.default_rng(seed))
     if proportion and np.isin(array, (0.0, 1.0)).all():
         return wilson(int(array.sum()), array.size, confidence)
-    return _bootstrap(array, confidence, resamples, np.random.default_rng(seed))
+    return _bootstrap(array, None, confidence, resamples, np.random.default_rng(seed))
 
 
 def paired_difference(
-    a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+    a: Sequence[float],
+    b: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+    clusters: Sequence[Hashable] | None = None,
 ) -> PairedDifference:
     """Compare two systems by one score a question each, the same questions in the same order.
 
     The interval is the bootstrap's on the differences a - b, as in `mean_interval`. p is the two-sided sign-flip
     permutation test's of the mean difference: exact over all sign patterns for up to 14 non-zero differences, otherwise
-    by Monte Carlo as (k + 1) / (resamples + 1) (Phipson and Smyth, 2010). Raises ValueError for unequal lengths,
-    no values, values that are not finite and bad options.
+    by Monte Carlo as (k + 1) / (resamples + 1) (Phipson and Smyth, 2010). With `clusters` whole clusters are resampled
+    as in `mean_interval`, and the differences of a cluster change their signs together. Raises ValueError for unequal
+    lengths, no values, values that are not finite and bad options.
     """
     _check_confidence(confidence)
     if len(a) != len(b):
         raise InputError(f"paired scores must be of the same questions: a has {len(a)} values, b has {len(b)}")
     differences = _finite(a, "a") - _finite(b, "b")
     bootstrap_rng, flip_rng = np.random.default_rng(seed).spawn(2)
-    interval = _bootstrap(differences, confidence, resamples, bootstrap_rng)
+    sums, sizes = _summed(differences, clusters) or (differences, None)
+    interval = _bootstrap(sums, sizes, confidence, resamples, bootstrap_rng)
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     return PairedDifference(
         mean=float(differences.mean()),
         low=interval.low,
         high=interval.high,
-        p=_sign_flip_p(differences[differences != 0], resamples, flip_rng),
+        p=_sign_flip_p(sums[sums != 0], resamples, flip_rng),
         wins=wins,
         ties=differences.size - wins - losses,
         losses=losses,
@@ -174,30 +189,60 @@ def _finite(values: Sequence[float], name: str) -> NDArray[np.float64]:
     return array
 
 
-def _bootstrap(values: NDArray[np.float64], confidence: float, resamples: int, rng: np.random.Generator) -> Interval:
+def _summed(
+    values: NDArray[np.float64], clusters: Sequence[Hashable] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """The sums and sizes of the clusters, in the order of their first values; None where no two values share one."""
+    if clusters is None:
+        return None
+    if len(clusters) != values.size:
+        raise InputError(f"each value needs its cluster: {values.size} values, {len(clusters)} clusters")
+    numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    if len(numbers) == values.size:
+        return None
+    members = [numbers[cluster] for cluster in clusters]
+    return np.bincount(members, weights=values).astype(np.float64), np.bincount(members).astype(np.float64)
+
+
+def _bootstrap(
+    values: NDArray[np.float64],
+    sizes: NDArray[np.float64] | None,
+    confidence: float,
+    resamples: int,
+    rng: np.random.Generator,
+) -> Interval:
+    """The interval of the mean of values, or, with `sizes`, of the clusters whose sums they are."""
     if resamples < 1:
         raise InputError(f"resamples must be at least 1, not {resamples}")
     if values.size == 1:
         return Interval(math.nan, math.nan, "n=1")
-    if values.min() == values.max():
-        return Interval(float(values[0]), float(values[0]), "constant")
+    each = values if sizes is None else values / sizes
+    if np.ptp(each) == 0:
+        return Interval(float(each[0]), float(each[0]), "constant")
+
+    def mean(*of: NDArray[np.float64], axis: int) -> Any:
+        return of[0].mean(axis=axis) if sizes is None else of[0].sum(axis=axis) / of[1].sum(axis=axis)
+
     with warnings.catch_warnings():
         # scipy warns where BCa is undefined; the method named in the result says so.
         warnings.simplefilter("ignore")
         result = stats.bootstrap(
-            (values,),
-            np.mean,
+            (values,) if sizes is None else (values, sizes),
+            mean,
+            paired=sizes is not None,
             n_resamples=resamples,
             batch=max(1, _BATCH_VALUES // values.size),
             confidence_level=confidence,
             method="BCa",
+            vectorized=True,
             random_state=rng,
         )
     low, high = result.confidence_interval
+    kind = "" if sizes is None else "cluster "
     if math.isnan(low) or math.isnan(high):
         low, high = np.quantile(result.bootstrap_distribution, [(1 - confidence) / 2, (1 + confidence) / 2])
-        return Interval(float(low), float(high), "percentile")
-    return Interval(float(low), float(high), "bca")
+        return Interval(float(low), float(high), f"{kind}percentile")
+    return Interval(float(low), float(high), f"{kind}bca")
 
 
 def _sign_flip_p(differences: NDArray[np.float64], resamples: int, rng: np.random.Generator) -> float:

@@ -15,9 +15,10 @@ from rag_notes.papers.systems import left_out, model_of
 from rag_notes.papers.verdicts import NOT_RUN, OTHER_CORPUS, RULES, SIGNS, count_verdicts
 from rag_notes.papers.verification import OWN, UNSCALED, usable, verify_claims, verify_orders
 from rag_notes.report.cells import DISAGREE, disagree, interval_text, method_label, p_text
+from rag_notes.report.csv_file import write_csv
 from rag_notes.report.markdown import markdown
 from rag_notes.report.page import render, sound, style
-from rag_notes.report.tables import METRIC_LABELS, write_csv
+from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.running.records import Run, load_runs
 from rag_notes.types import InputError
 

@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
 from rag_notes.report.cells import method_label
 from rag_notes.report.tables import ANSWER_METRICS, RETRIEVAL_METRICS
 from rag_notes.running.correctness import correctness
-from rag_notes.running.records import RecordError, Run, Sample
+from rag_notes.running.records import IMPORTED, RecordError, Run, Sample
 
 COSTS = ("searches", "distinct_passages", "calls", "prompt_tokens", "completion_tokens")
 """The counts that are compared beside the metrics; less is better."""
@@ -120,10 +121,12 @@ def compare_runs(
     names: tuple[str, str] = ("A", "B"),
     confidence: float = 0.95,
     resamples: int = 10_000,
+    clusters: bool = False,
 ) -> Comparison:
     """Compare two runs of one data set on the questions that both have: method by method, or the methods named.
 
-    Without names every method of both runs is compared with itself; one name stands for both sides. Questions match by
+    Without names every method of both runs is compared with itself; one name stands for both sides. Where one was read
+    from another program's file, all methods are compared with its own, by the answers alone. Questions match by
     id, text and gold answers; those that do not, and those that failed, are left out and listed.
 
     The table has a row for each pair of methods and metric. `kind` is answer or retrieval (scores between 0 and 1) or
@@ -132,6 +135,8 @@ def compare_runs(
     `significant` is p_holm < 1 - confidence. `wins`, `ties` and `losses` count the questions on which B's value is
     higher, equal and lower. `smallest_detectable` is the difference that `n` questions spread like these show with 80 %
     power at alpha .05 (NaN where the differences have no spread).
+
+    With `clusters` interval and test are by clusters of questions that share gold passages.
 
     Raises RecordError for different data sets, no method or no question in common, a method that a run lacks, and a
     method that would be compared with itself because both runs are the same object.
@@ -147,9 +152,12 @@ def compare_runs(
         if not pair.matched:
             raise RecordError(_nothing_in_common(pair, names))
     rows: list[dict[str, Any]] = []
-    for kind, metrics in (("answer", ANSWER_METRICS), ("retrieval", RETRIEVAL_METRICS), ("cost", COSTS)):
+    costs = () if IMPORTED in (run_a.info.status, run_b.info.status) else COSTS
+    for kind, metrics in (("answer", ANSWER_METRICS), ("retrieval", RETRIEVAL_METRICS), ("cost", costs)):
         for metric in metrics:
-            family = [row for pair in pairs if (row := _row(pair, kind, metric, confidence, resamples))]
+            family = [
+                row for pair in pairs if (row := _row(pair, kind, metric, confidence, resamples, clusters=clusters))
+            ]
             for row, p_holm in zip(family, holm([row["p"] for row in family]), strict=True):
                 rows.append(row | {"p_holm": p_holm, "significant": p_holm < 1 - confidence})
     return Comparison(run_a, run_b, names, pairs, pd.DataFrame(rows, columns=_COLUMNS))
@@ -175,6 +183,17 @@ def match(run_a: Run, run_b: Run, method_a: str, method_b: str) -> Pair:
 def _methods(
     run_a: Run, run_b: Run, method_a: str | None, method_b: str | None, names: tuple[str, str]
 ) -> list[tuple[str, str]]:
+    if IMPORTED in (run_a.info.status, run_b.info.status):
+        chosen = [
+            [method for method in run.methods if name in (None, method)]
+            for run, name in ((run_a, method_a), (run_b, method_b))
+        ]
+        if not all(chosen):
+            raise RecordError(
+                f"{names[0]} has {', '.join(run_a.methods)} and {names[1]} {', '.join(run_b.methods)}; name one of "
+                "each with --method-a and --method-b, or none"
+            )
+        return [(a, b) for a in chosen[0] for b in chosen[1]]
     method_a, method_b = method_a or method_b, method_b or method_a
     if method_a is None or method_b is None:
         shared = [(method, method) for method in run_a.methods if method in run_b.methods]
@@ -219,17 +238,21 @@ def _nothing_in_common(pair: Pair, names: tuple[str, str]) -> str:
     )
 
 
-def _row(pair: Pair, kind: str, metric: str, confidence: float, resamples: int) -> dict[str, Any] | None:
+def _row(
+    pair: Pair, kind: str, metric: str, confidence: float, resamples: int, *, clusters: bool
+) -> dict[str, Any] | None:
     """The comparison by one metric of the questions that have it on both sides; None where there are none."""
     numbers = [
         [float(getattr(sample.counts, metric)) if kind == "cost" else sample.metrics.get(metric) for sample in (a, b)]
         for a, b in ((both.a, both.b) for both in pair.matched)
     ]
     values = [(a, b) for a, b in numbers if a is not None and b is not None]
+    asked = [both.a.question for both, scored in zip(pair.matched, numbers, strict=True) if None not in scored]
     if not values:
         return None
     a, b = [value for value, _ in values], [value for _, value in values]
-    result = paired_difference(b, a, confidence=confidence, resamples=resamples)
+    of_question = list(gold_clusters(asked).values()) if clusters else None
+    result = paired_difference(b, a, confidence=confidence, resamples=resamples, clusters=of_question)
     return {
         "method_a": pair.method_a,
         "method_b": pair.method_b,

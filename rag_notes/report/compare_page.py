@@ -14,9 +14,10 @@ import pandas as pd
 from rag_notes.files import write_atomically
 from rag_notes.report.cells import DISAGREE, disagree, interval_text, p_text
 from rag_notes.report.compare import CHANGES, Comparison, Matched, Pair
+from rag_notes.report.csv_file import write_csv
 from rag_notes.report.page import places, render, scores, style, title_of
 from rag_notes.report.site import trace_links
-from rag_notes.report.tables import METRIC_LABELS, write_csv
+from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.running.correctness import correctness, meanings
 from rag_notes.running.records import Key, Sample
 from rag_notes.types import InputError

@@ -19,6 +19,7 @@ _COUNT_LABELS = {
     "searches": "Searches a question",
     "distinct_passages": "Passages read",
     "calls": "Calls a question",
+    "tokens": "Thousand tokens a question",
     "cost": "US dollars for 1,000 questions",
     "seconds": "Seconds a question",
 }
@@ -81,8 +82,8 @@ def count_label(cells: pd.DataFrame) -> str:
 
 
 def scale(metric: str) -> float:
-    """By what a figure multiplies a metric: scores are drawn in %, money for 1,000 questions, counts as they are."""
-    return {"cost": 1000.0}.get(metric, 1.0) if metric in _COUNT_LABELS else 100.0
+    """By what a figure multiplies a metric: to %, to money for 1,000 questions, to thousands of tokens."""
+    return {"cost": 1000.0, "tokens": 0.001}.get(metric, 1.0) if metric in _COUNT_LABELS else 100.0
 
 
 def _curves(axes: Axes, by_line: Sequence[tuple[str, pd.DataFrame]], x: str, categories: Sequence[Any] | None) -> None:

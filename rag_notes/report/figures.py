@@ -18,7 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from rag_notes.report.cells import method_label
-from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, write_csv
+from rag_notes.report.csv_file import write_csv
+from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS
 from rag_notes.types import InputError
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

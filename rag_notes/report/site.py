@@ -26,6 +26,7 @@ from rag_notes.report.page import TEMPLATES, places, render, sound, style, title
 from rag_notes.report.tables import METRIC_LABELS, diagnostics, results, results_table
 from rag_notes.running.correctness import correctness, meanings
 from rag_notes.running.records import Key, RecordError, Run, Sample, sample_line
+from rag_notes.running.repeats import pooled
 from rag_notes.types import InputError
 
 _OURS = ("runs", "style.css", "script.js", "index.html", "report.json")  # in this order: the last one says it is whole
@@ -34,11 +35,11 @@ _OURS = ("runs", "style.css", "script.js", "index.html", "report.json")  # in th
 def write_report(runs: Mapping[str, Run], out: str | Path, *, baseline: str | None = None) -> Path:
     """Write a report of runs by name into the folder `out` and return its index.html; the same runs, the same bytes.
 
-    It has for each run the results with intervals, how many answers are right, a figure, what it took and its settings,
-    and for every question a page with the traces of all methods. Differences are taken to `baseline` (default: vanilla
-    where a run has it, otherwise none). An earlier report in `out` is replaced, other files beside it stay. Raises
-    RecordError where `out` holds anything but a report or a run has no samples, ValueError where a run lacks the
-    baseline.
+    It has the results of all repeats of a run as one, and for each run the results with intervals, how many answers are
+    right, a figure, what it took and its settings, and for every question a page with the traces of all methods.
+    Differences are taken to `baseline` (default: vanilla where a run has it, otherwise none). An earlier report in
+    `out` is replaced, other files beside it stay. Raises RecordError where `out` holds anything but a report or a run
+    has no samples, ValueError where a run lacks the baseline.
     """
     out = Path(out)
     if not runs:
@@ -61,6 +62,15 @@ def write_report(runs: Mapping[str, Run], out: str | Path, *, baseline: str | No
             "index.html",
             title=title_of(runs.values()),
             runs=views,
+            repeated=[
+                (
+                    run.label,
+                    ", ".join(name for name, one in runs.items() if any(one is part for part in run.repeats)),
+                    _results_view(_results(run, baseline)),
+                )
+                for run in pooled(runs).values()
+                if run.repeats
+            ],
             methods=list(dict.fromkeys(method for run in runs.values() for method in run.methods)),
             means=means,
         )
@@ -137,9 +147,7 @@ class RunView:
 
 def _write_run(run: Run, name: str, folder: Path, title: str, baseline: str | None) -> RunView:
     folder.mkdir(parents=True)
-    if baseline is None and "vanilla" in run.methods:
-        baseline = "vanilla"
-    table = results([run], baseline=baseline)
+    table = _results(run, baseline)
     view = RunView(
         name=name,
         place=folder.name,
@@ -181,6 +189,10 @@ def _correctness_rows(run: Run) -> list[dict[str, Any]]:
         found = [correctness(sample) for sample in run.of(method)]
         rows.append({"method": method, "n": len(found), "counts": Counter(found)})
     return rows
+
+
+def _results(run: Run, baseline: str | None) -> pd.DataFrame:
+    return results([run], baseline="vanilla" if baseline is None and "vanilla" in run.methods else baseline)
 
 
 def _results_view(table: pd.DataFrame) -> dict[str, Any]:

@@ -1,21 +1,20 @@
 """Tables of runs: scores with intervals and tests (`results`), what went wrong and what it cost (`diagnostics`)."""
 
 import math
-import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from rag_notes.files import write_atomically
-from rag_notes.llm.errors import encodable
+from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import Interval, PairedDifference, holm, mean_interval, paired_difference
 from rag_notes.report.cells import DISAGREE, disagree, interval_text, method_label
 from rag_notes.running.records import Run
+from rag_notes.running.repeats import pooled
 from rag_notes.types import InputError
 
 ANSWER_METRICS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit", "reject")
@@ -43,12 +42,17 @@ METRIC_LABELS: Mapping[str, str] = {
 }
 """How tables and figures print a metric."""
 
+EXPLAINED: Mapping[str, str] = {
+    "clusters": "Intervals and tests are by clusters of questions that share gold passages.",
+    "repeats": "Means over the repeats of a question first, then over questions; sd is the standard deviation of the "
+    "repeats' means, always the share of questions that score 1 in each.",
+}
+"""What a column of `results` that is not always there means."""
+
 # A caption is no wider than its table by itself: below a narrow or an empty one it would have a word a line.
 _CAPTION_STYLE = "caption-side: bottom; text-align: left; padding-top: 0.6em; min-width: 40em"
 _NOT_AVERAGED = ("reject", "acc_raw")  # of other questions than the rest, the unanswerable ones; a second acc
 _NOT_RECORDED = "RecordingMissError"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of one
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _COUNTS_PER_QUESTION = (
     "searches",
     "steps",
@@ -60,7 +64,12 @@ _COUNTS_PER_QUESTION = (
 
 
 def results(
-    runs: Sequence[Run], *, baseline: str | None = "vanilla", confidence: float = 0.95, resamples: int = 10_000
+    runs: Sequence[Run],
+    *,
+    baseline: str | None = "vanilla",
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    clusters: bool = False,
 ) -> pd.DataFrame:
     """Return a row for each data set, method and metric: the mean with its interval and the test against the baseline.
 
@@ -71,9 +80,15 @@ def results(
     answer metrics, is the mean of their means without `reject` and `acc_raw`, and comes without interval and test. A
     method of which every question failed has its answer metrics with n = 0. Without `baseline` nothing is compared.
 
+    Runs that differ in their repeat alone are one: a question's score is its mean over the repeats, and counts where
+    all of them have one. Then there are the columns `repeats`, their number, `repeat_sd`, the standard deviation of
+    their means, and `always`, the share of questions that score 1 in each. With `clusters` intervals and tests are
+    those by clusters of questions that share gold passages (`gold_clusters`), and `clusters` is their number.
+
     `dataset` is the run's label: the data set's name with the condition, if there is one. Raises ValueError where two
-    runs have the same label, or a run lacks the baseline.
+    runs have the same label and are no repeats, or a run lacks the baseline.
     """
+    runs = list(pooled(dict(enumerate(runs))).values())
     names = [run.label for run in runs]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise InputError(f"two runs of {min(repeated)!r}; make one table for each model or setting")
@@ -82,7 +97,16 @@ def results(
         if baseline is not None and baseline not in run.methods:
             raise InputError(f"baseline {baseline!r} is not in the run of {run.label!r}, which has {run.methods}")
         scores = _scores(run)
-        family_of = partial(_family, run, scores=scores, baseline=baseline, confidence=confidence, resamples=resamples)
+        family_of = partial(
+            _family,
+            run,
+            scores=scores,
+            repeats=[_scores(repeat) for repeat in run.repeats],
+            clusters=gold_clusters(run.questions) if clusters else None,
+            baseline=baseline,
+            confidence=confidence,
+            resamples=resamples,
+        )
         answer, retrieval = (
             [metric for metric in metrics if any(metric in of_method for of_method in scores.values())]
             for metrics in (RESULT_METRICS, RETRIEVAL_METRICS)
@@ -103,33 +127,52 @@ def results(
             methods = [method for method in run.methods if metric in scores[method]]
             rows += family_of(metric=metric, methods=methods)
     counts = ("n", "n_paired", "wins", "ties", "losses")
-    return pd.DataFrame(rows, columns=_COLUMNS).astype(dict.fromkeys(counts, "Int64") | {"significant": bool})
+    added = [*(_REPEATED if any(run.repeats for run in runs) else []), *(["clusters"] if clusters else [])]
+    return pd.DataFrame(rows, columns=[*_COLUMNS, *added]).astype(
+        dict.fromkeys(counts, "Int64") | {"significant": bool}
+    )
 
 
 def counts(
-    runs: Sequence[Run], names: Sequence[str], *, confidence: float = 0.95, resamples: int = 10_000
+    runs: Sequence[Run],
+    names: Sequence[str],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    clusters: bool = False,
 ) -> pd.DataFrame:
     """Return a row for each data set, method and count of a sample (`searches`, `calls`, `cost`, `seconds`, ...).
 
     Means a question with their bootstrap interval, over the `n` questions answered without error; the columns are the
-    first ones of `results`. What a run does not know, such as a cost without a price, has no row.
+    first ones of `results`, and repeats and clusters are as there. What a run does not know, such as a cost without a
+    price, has no row.
     """
     rows: list[dict[str, Any]] = []
-    for run in runs:
+    for run in pooled(dict(enumerate(runs))).values():
         frame = run.frame()
+        cluster_of = gold_clusters(run.questions) if clusters else {}
         for name in names:
             for method in run.methods:
                 known = frame[(frame["method"] == method) & frame["error"].isna()] if name in frame else frame[:0]
-                values = [float(value) for value in known[name].dropna()] if len(known) else []
+                known = known[known[name].notna()] if len(known) else known
+                values = [float(value) for value in known[name]] if len(known) else []
                 if values:
-                    interval = mean_interval(values, confidence=confidence, resamples=resamples, proportion=False)
+                    interval = mean_interval(
+                        values,
+                        confidence=confidence,
+                        resamples=resamples,
+                        proportion=False,
+                        clusters=[cluster_of[question_id] for question_id in known["question_id"]]
+                        if clusters
+                        else None,
+                    )
                     row = {"dataset": run.label, "method": method, "metric": name, "mean": _mean(values)}
                     rows.append(row | _interval_fields(interval) | {"n": len(values)})
     return pd.DataFrame(rows, columns=_COLUMNS[:8])
 
 
 def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a row for each data set and method: what went wrong and what it took.
+    """Return a row for each data set, repeat and method: what went wrong and what it took.
 
     Numbers of samples: `questions` run, `errors`, those of them that are `not_recorded`, and `empty` answers.
     Numbers of responses, summed over all questions:
@@ -138,7 +181,9 @@ def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
     such as the cost without a price.
     """
     rows = []
+    several = {label for label in (run.label for run in runs) if [run.label for run in runs].count(label) > 1}
     for run in runs:
+        name = f"{run.label}, repeat {run.info.repeat}" if run.label in several else run.label
         for method in run.methods:
             samples = run.of(method)
             answered = [sample for sample in samples if sample.error is None]
@@ -148,7 +193,7 @@ def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
             counted_answered = [asdict(sample.counts) for sample in answered]
             rows.append(
                 {
-                    "dataset": run.label,
+                    "dataset": name,
                     "method": method,
                     "questions": len(samples),
                     "errors": len(samples) - len(answered),
@@ -169,7 +214,8 @@ def results_table(table: pd.DataFrame) -> Styler:
     """Return what `results` gave as methods x (data set, metric) for display, in %; its caption says how to read it.
 
     A cell is `mean [low, high]`, with `*` where the difference to the baseline is significant, `†` where its interval
-    and its test disagree, and `n = ...` where it covers fewer questions than others of its column.
+    and its test disagree, `sd ..., always ...` of repeats, and `n = ...` where it covers fewer questions than others of
+    its column.
     """
     most = table.groupby(["dataset", "metric"])["n"].transform("max")
     cells = table.assign(
@@ -201,35 +247,14 @@ def styled(wide: pd.DataFrame, uuid: str, caption: str) -> Styler:
     )
 
 
-def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Write a table without its index, numbers to six significant digits: the same table gives the same bytes.
-
-    A text that a spreadsheet would take for a formula gets an apostrophe in front; one that is a number stays.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    harmless = frame.rename(columns=_no_formula)
-    for place in range(frame.shape[1]):
-        column = frame.iloc[:, place]
-        if any(_is_formula(cell) for cell in column):  # the others keep their type to the bit
-            harmless.isetitem(place, [_no_formula(cell) for cell in column])
-    write_atomically(path, encodable(harmless.to_csv(index=False, float_format="%.6g", lineterminator="\n")))
-    return path
-
-
-def _is_formula(cell: object) -> bool:
-    return isinstance(cell, str) and cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell)
-
-
-def _no_formula(cell: Any) -> Any:
-    return f"'{cell}" if _is_formula(cell) else cell
-
-
 _COLUMNS = [
     *("dataset", "method", "metric", "mean", "low", "high", "interval", "n"),
     *("difference", "difference_low", "difference_high", "p", "p_holm", "significant", "wins", "ties", "losses"),
     *("n_paired", "baseline", "confidence"),
 ]
+
+
+_REPEATED = ("repeats", "repeat_sd", "always")
 
 
 def _scores(run: Run) -> dict[str, dict[str, dict[str, float]]]:
@@ -248,6 +273,8 @@ def _family(
     metric: str,
     methods: Sequence[str],
     scores: Mapping[str, Mapping[str, Mapping[str, float]]],
+    repeats: Sequence[Mapping[str, Mapping[str, Mapping[str, float]]]],
+    clusters: Mapping[str, str] | None,
     baseline: str | None,
     confidence: float,
     resamples: int,
@@ -260,8 +287,10 @@ def _family(
         row = _row(run, method, metric, baseline, confidence) | {"n": len(of_method)}
         if of_method:
             values = list(of_method.values())
-            interval = mean_interval(values, confidence=confidence, resamples=resamples)
-            row |= {"mean": _mean(values)} | _interval_fields(interval)
+            of_cluster = None if clusters is None else [clusters[question_id] for question_id in of_method]
+            interval = mean_interval(values, confidence=confidence, resamples=resamples, clusters=of_cluster)
+            row |= {"mean": _mean(values), "clusters": len(set(of_cluster or []))} | _interval_fields(interval)
+            row |= _repeat_fields([[of[method][metric][id_] for id_ in of_method] for of in repeats])
         both = [question_id for question_id in of_baseline if question_id in of_method]
         if method != baseline and both:
             row |= _difference_fields(
@@ -270,6 +299,7 @@ def _family(
                     [of_baseline[question_id] for question_id in both],
                     confidence=confidence,
                     resamples=resamples,
+                    clusters=None if clusters is None else [clusters[question_id] for question_id in both],
                 )
             )
         rows.append(row)
@@ -290,6 +320,15 @@ def _row(run: Run, method: str, metric: str, baseline: str | None, confidence: f
         "baseline": baseline or "",
         "confidence": confidence,
     }
+
+
+def _repeat_fields(scores: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """What a row says of the repeats, from their scores of the same questions."""
+    if not scores:
+        return {}
+    always = [float(all(score == 1 for score in of_question)) for of_question in zip(*scores, strict=True)]
+    means = [_mean(of_repeat) for of_repeat in scores]
+    return {"repeats": len(scores), "repeat_sd": statistics.stdev(means), "always": _mean(always)}
 
 
 def _interval_fields(interval: Interval) -> dict[str, Any]:
@@ -318,6 +357,8 @@ def cell_text(row: Mapping[Any, Any], most: int) -> str:
     text = interval_text(row["mean"], row["low"], row["high"])
     star = "*" if row["significant"] else ""
     dagger = DISAGREE if disagreeing(row) else ""
+    if not math.isnan(row.get("repeat_sd", math.nan)):
+        dagger += f" sd {100 * row['repeat_sd']:.1f}, always {100 * row['always']:.1f}"
     return text + star + dagger + (f" n = {row['n']}" if row["n"] < most and text != "–" else "")
 
 
@@ -339,6 +380,7 @@ def _caption(table: pd.DataFrame) -> str:
         f"Mean in % with its {100 * level:g} % interval (Wilson's where every score is 0 or 1, otherwise the BCa "
         f"bootstrap's) over the questions answered without error; n: {', '.join(counts)}."
     ]
+    parts += [text for column, text in EXPLAINED.items() if column in table]
     if baseline:
         parts.append(
             f"* differs from {baseline} with p < {1 - level:.2g} (two-sided paired sign-flip permutation test, "

@@ -23,6 +23,9 @@ Key = tuple[str, str]  # method, question id
 Annotation = Literal["evidence", "quest_eval"]
 T = TypeVar("T")
 
+IMPORTED = "imported"
+"""The status of a run that was read from another program's file: it has answers and scores, no traces, no costs."""
+
 
 class RecordError(InputError):
     """A run folder that cannot be read or does not belong to this run."""
@@ -176,12 +179,13 @@ class RunInfo:
 class Run:
     """A run as its two files hold it: `info` is run.json, `samples` the lines of samples.jsonl in their order.
 
-    `folder` is where it lies, None for a run that was not written.
+    `folder` is where it lies, None for a run that was not written; `repeats` are the runs that this one is pooled of.
     """
 
     info: RunInfo
     samples: list[Sample] = field(default_factory=list)
     folder: Path | None = None
+    repeats: tuple["Run", ...] = ()
 
     def __repr__(self) -> str:
         done = self.info.samples
@@ -205,13 +209,20 @@ class Run:
         """The methods' names, in the order they were given."""
         return list(self.info.methods)
 
+    @property
+    def questions(self) -> list[Question]:
+        """The questions that have a sample, each once."""
+        return list({sample.question.id: sample.question for sample in self.samples}.values())
+
     def only(self, methods: Iterable[str]) -> "Run":
         """The part of this run that these methods made. Raises KeyError for one that it does not have."""
+        methods = list(methods)
         wanted = {name: self.info.methods[name] for name in methods}
         return replace(
             self,
             info=replace(self.info, methods=wanted),
             samples=[sample for sample in self.samples if sample.method in wanted],
+            repeats=tuple(run.only(methods) for run in self.repeats),
         )
 
     def of(self, method: str) -> list[Sample]:
@@ -248,6 +259,7 @@ class Run:
                     "error": None if sample.error is None else str(sample.error),
                     **sample.metrics,
                     **asdict(sample.counts),
+                    "tokens": sample.counts.prompt_tokens + sample.counts.completion_tokens,
                     "seconds": self.seconds(sample),
                 }
                 for sample in self.samples

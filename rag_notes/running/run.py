@@ -31,7 +31,7 @@ async def run_methods(
     noise_percent: int | None = None,
     progress: bool = True,
 ) -> list[Run]:
-    """Evaluate methods, those of the configuration unless others are given, on each chosen data set.
+    """Evaluate methods, those of the configuration unless others are given, on each chosen data set, in every repeat.
 
     A run's folder is named by data set, model and a hash of what determines the result, so that the same command
     continues what was interrupted. `overrides` are the options as the user gave them. With `noise_percent` so many per
@@ -46,7 +46,8 @@ async def run_methods(
         if not config.from_records:
             raise
         chosen, condition = build_methods(config) if methods is None else methods, Condition(noise_percent)
-        return [_without_data(config, name, chosen, condition, missing) for name in config.dataset]
+        wanted = [(name, repeat) for name in config.dataset for repeat in dict.fromkeys(config.repeat)]
+        return [_without_data(config, name, repeat, chosen, condition, missing) for name, repeat in wanted]
     runs = []
     async with build_llm(config) as llm:
         for dataset in datasets:
@@ -54,9 +55,11 @@ async def run_methods(
             if noise_percent is not None:
                 dataset, retriever = with_noise(dataset, retriever, noise_percent)  # noqa: PLW2901 - the same, noisy
             chosen = build_methods(config) if methods is None else methods
-            runs.append(await run_on(config, chosen, dataset, retriever, llm, condition, overrides, progress=progress))
-            if not runs[-1].info.finished:
-                break
+            place = (config, chosen, dataset, retriever, llm, condition, overrides)
+            for repeat in dict.fromkeys(config.repeat):
+                runs.append(await run_on(*place, repeat=repeat, progress=progress))
+                if not runs[-1].info.finished:
+                    return runs
     return runs
 
 
@@ -69,11 +72,16 @@ async def run_on(
     condition: Condition,
     overrides: Sequence[str] = (),
     *,
+    repeat: int | None = None,
     progress: bool = True,
 ) -> Run:
-    """Evaluate these methods on one data set, or read the finished run where the configuration says `from_records`."""
+    """Evaluate these methods on one data set, or read the finished run where the configuration says `from_records`.
+
+    Raises ConfigError where no `repeat` is given and the configuration has several.
+    """
+    repeat = one_repeat(config) if repeat is None else repeat
     templates = build_templates(config)
-    info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=config.repeat)
+    info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=repeat)
     name = "-".join(part for part in (dataset.name, str(condition), llm.model) if part)
     folder = here() / config.runs / f"{slug(name)}-{fingerprint(info)[:10]}"
     if config.from_records:
@@ -90,7 +98,7 @@ async def run_on(
         folder=folder,
         condition=condition,
         templates=templates,
-        repeat=config.repeat,
+        repeat=repeat,
         retry_errors=config.retry_errors,
         study=config.study.name,
         overrides=overrides,
@@ -99,13 +107,18 @@ async def run_on(
 
 
 def _without_data(
-    config: Config, name: str, methods: Mapping[str, Method], condition: Condition, missing: FileNotFoundError
+    config: Config,
+    name: str,
+    repeat: int,
+    methods: Mapping[str, Method],
+    condition: Condition,
+    missing: FileNotFoundError,
 ) -> Run:
     """The finished run of a data set whose file is not there."""
     described = {method: describe_method(function) for method, function in methods.items()}
     of_methods = canonical_json({method: [of.function, of.settings] for method, of in described.items()})
     label, prompt_set = config.dataset[name].get("name", name), build_templates(config).name
-    wanted = (label, condition, config.llm["model"], prompt_set, config.repeat)
+    wanted = (label, condition, config.llm["model"], prompt_set, repeat)
 
     def fits(info: RunInfo) -> bool:
         about = (info.dataset.name, info.condition, info.model, info.prompt_set, info.repeat)
@@ -119,6 +132,13 @@ def _without_data(
         there = f"several are of this run, choose by limit= ({names})" if fitting else "none is of this run"
         raise RecordError(f"{missing}; and of the records in {folder} {there}: `rag-notes runs {folder}` lists them")
     return load_run(fitting[0])
+
+
+def one_repeat(config: Config) -> int:
+    """The repeat, where only one is meant. Raises ConfigError where the configuration has several."""
+    if len(config.repeat) != 1:
+        raise ConfigError(f"repeat={config.repeat}: one repeat at a time is made here; name one, such as repeat=0")
+    return config.repeat[0]
 
 
 def with_noise(dataset: Dataset, retriever: Retriever, noise_percent: int) -> tuple[Dataset, ControlledNoise]:

@@ -63,12 +63,17 @@ class Study:
         `baseline` is another method to compare with than the configuration's; None compares nothing.
         """
         compared = self.config.baseline if baseline == "" else baseline
-        return results(self.runs if runs is None else runs, baseline=compared, **self.intervals)
+        return results(self.runs if runs is None else runs, baseline=compared, **self.clustered)
 
     @property
     def intervals(self) -> dict[str, Any]:
         """The settings of every interval and test."""
         return {"confidence": self.config.confidence, "resamples": self.config.resamples}
+
+    @property
+    def clustered(self) -> dict[str, Any]:
+        """The same, of scores and counts of questions that may be clustered."""
+        return self.intervals | {"clusters": self.config.clusters}
 
     def save(self, figure: NotebookFigure, data: pd.DataFrame, part: str = "") -> NotebookFigure:
         """Write a figure and the data behind it to the figures' folder, as `<study>-<part>-<label>`; returns it."""

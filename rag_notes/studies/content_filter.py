@@ -20,7 +20,7 @@ from rag_notes.metrics.stats import wilson
 from rag_notes.papers.numbers import paper_cells
 from rag_notes.report.figures import STYLE, NotebookFigure
 from rag_notes.running.records import Run, Sample
-from rag_notes.running.run import run_methods
+from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 
 _RATES = {  # of the four cells of the confusion matrix (tn, fp, fn, tp): what is counted, of how many
@@ -35,6 +35,7 @@ _PAPER = {"recall (gold kept)": "useful_kept", "specificity (other dropped)": "u
 async def run(options: Sequence[str] = (), *, progress: bool = True) -> "ContentFilter":
     """Run Amber. Raises as `rag_notes.running.run.run_methods`."""
     config = load_study("content_filter", options)
+    one_repeat(config)
     return ContentFilter(config, options, await run_methods(config, options, progress=progress))
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -12,17 +13,24 @@ from matplotlib.ticker import FuncFormatter, LogFormatter
 
 from rag_notes.config import ConfigError, load_prices, load_study
 from rag_notes.llm.client import Price
+from rag_notes.metrics.retrieval import gold_clusters
+from rag_notes.metrics.stats import holm, paired_difference
 from rag_notes.report.cells import method_label
 from rag_notes.report.curves import axis_label, count_label, scale
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import counts
 from rag_notes.running.records import Run, Sample
+from rag_notes.running.repeats import pooled
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
 from rag_notes.types import InputError
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 2.6, 2.5  # inches
 _LEGEND_COLUMNS = 6
+_EQUAL_TOKENS = [
+    *("dataset", "method", "tokens", "vote", "samples", "vote_tokens"),
+    *("n", "difference", "low", "high", "p", "p_holm"),
+]
 _OFFSETS = (5, -5, 12, -12)  # points above the mark, so that neighbours of one height do not hide each other
 
 
@@ -50,7 +58,7 @@ class Cost(Study):
     @once
     def table(self) -> pd.DataFrame:
         """Cost and score of each method, and who is on the front, as `costs_and_scores`."""
-        spent = counts(self.runs, ["cost", "calls", "seconds"], **self.intervals)
+        spent = counts(self.runs, ["cost", "calls", "tokens", "seconds"], **self.clustered)
         return costs_and_scores(self.results(), spent, self.metric)
 
     def display(self) -> pd.DataFrame:
@@ -59,6 +67,10 @@ class Cost(Study):
         wide = points.pivot_table(index=["dataset", "method"], columns="cost_metric", values="cost", sort=False)
         scores = points.groupby(["dataset", "method"])[["score", "score_low", "score_high", "n"]].first()
         return wide.join(scores).sort_values("cost")
+
+    def equal_tokens(self) -> pd.DataFrame:
+        """Each method beside a vote of vanilla answers that takes at most its tokens, as `at_equal_tokens`."""
+        return at_equal_tokens(self.runs, self.metric, **self.clustered)
 
     def figure(self) -> NotebookFigure:
         """The Pareto front; saved with the table."""
@@ -107,6 +119,53 @@ def costs_and_scores(results: pd.DataFrame, counts: pd.DataFrame, metric: str) -
         for row in both.to_dict("records")
     ]
     return both
+
+
+def at_equal_tokens(
+    runs: Sequence[Run],
+    metric: str,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    clusters: bool = False,
+) -> pd.DataFrame:
+    """Compare each method with the largest vote of vanilla answers that takes no more tokens: is it worth asking again?
+
+    `vote` is vanilla RAG by as many samples as can be had for the method's mean tokens a question, `samples` and
+    `vote_tokens` what it takes; a method that no vote is as cheap as has no row. `difference` is the method's score
+    minus the vote's on the `n` questions that both answered, with interval and p as `paired_difference`, `p_holm`
+    corrected for the methods of a data set.
+    """
+    rows: list[dict[str, Any]] = []
+    for run in pooled(dict(enumerate(runs))).values():
+        frame = run.frame()
+        answered = frame[frame["error"].isna() & frame[metric].notna()] if metric in frame else frame[:0]
+        tokens = answered.groupby("method")["tokens"].mean().to_dict()
+        scores = answered.pivot_table(index="question_id", columns="method", values=metric, sort=False)
+        of_question = gold_clusters(run.questions)
+        of = {name: method for name, method in run.info.methods.items() if name in tokens}
+        votes = {name: method.settings.get("samples", 1) for name, method in of.items() if method.family == "vanilla"}
+        family: list[dict[str, Any]] = []
+        for name in of:
+            affordable = [vote for vote in votes if name not in votes and tokens[vote] <= tokens[name]]
+            if (
+                not affordable
+                or (both := scores[[name, vote := max(affordable, key=votes.__getitem__)]].dropna()).empty
+            ):
+                continue
+            result = paired_difference(
+                both[name].tolist(),
+                both[vote].tolist(),
+                confidence=confidence,
+                resamples=resamples,
+                clusters=[of_question[question_id] for question_id in both.index] if clusters else None,
+            )
+            shown = {"vote": vote, "samples": votes[vote], "tokens": tokens[name], "vote_tokens": tokens[vote]}
+            tested = {"difference": result.mean, "low": result.low, "high": result.high, "p": result.p, "n": result.n}
+            family.append({"dataset": run.label, "method": name} | shown | tested)
+        for row, p_holm in zip(family, holm([row["p"] for row in family]), strict=True):
+            rows.append(row | {"p_holm": p_holm})
+    return pd.DataFrame(rows, columns=_EQUAL_TOKENS)
 
 
 def pareto_figure(points: pd.DataFrame, metric: str) -> NotebookFigure:

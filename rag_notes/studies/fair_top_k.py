@@ -53,7 +53,7 @@ class FairTopK(Study):
     @once
     def read(self) -> pd.DataFrame:
         """Mean distinct passages read per question, as `rag_notes.report.tables.counts`."""
-        return counts(self.runs, ["distinct_passages"], **self.intervals)
+        return counts(self.runs, ["distinct_passages"], **self.clustered)
 
     def points(self) -> pd.DataFrame:
         """Some scores with `family` and the mean number of passages read, which the figure draws."""

@@ -22,7 +22,7 @@ from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import ANSWER_METRICS
 from rag_notes.running.annotate import annotate
 from rag_notes.running.records import Run, Sample
-from rag_notes.running.run import run_methods
+from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 from rag_notes.types import InputError, Language, Passage, Question
 
@@ -44,6 +44,7 @@ async def run(options: Sequence[str] = (), *, progress: bool = True) -> "Knowled
     Raises ValueError for a method whose reference is not defined, otherwise as `rag_notes.running.run.run_methods`.
     """
     config = load_study("knowledge_density", options)
+    one_repeat(config)
     runs = await run_methods(config, options, progress=progress)
     if runs[-1].info.finished:
         runs += await annotate(config, runs, "evidence", mark_evidence, reference_of, options, progress=progress)

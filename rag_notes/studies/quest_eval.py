@@ -15,7 +15,7 @@ from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scor
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.running.annotate import annotate
 from rag_notes.running.records import Run, Sample
-from rag_notes.running.run import run_methods
+from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 from rag_notes.types import InputError, Question
 
@@ -28,6 +28,7 @@ async def run(options: Sequence[str] = (), *, progress: bool = True) -> "QuestEv
     Raises ValueError for a question without gold answer, otherwise as `rag_notes.running.run.run_methods`.
     """
     config = load_config(options)
+    one_repeat(config)
     runs = await run_methods(config, options, progress=progress)
     if runs[-1].info.finished:
         runs += await annotate(config, runs, "quest_eval", quest_eval, _texts, options, progress=progress)

@@ -20,7 +20,7 @@ from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, results, results_table
 from rag_notes.running.records import Run
-from rag_notes.running.run import run_methods
+from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 
 _LINES = ("-", "--", "-.", ":")
@@ -32,6 +32,7 @@ async def run(options: Sequence[str] = (), *, progress: bool = True) -> "Robustn
     Raises ConfigError where the study names no ratio, otherwise as `rag_notes.running.run.run_methods`.
     """
     config = load_study("robustness", options)
+    one_repeat(config)
     if not config.study.noise_percent:
         raise ConfigError("study.noise_percent: no noise ratio is named; name some, such as [0,50,100]")
     runs: list[Run] = []

@@ -45,7 +45,7 @@ class Thresholds(Study):
     @once
     def taken(self) -> pd.DataFrame:
         """Mean searches, distinct passages and calls per question, as `rag_notes.report.tables.counts`."""
-        return counts(self.runs, ["searches", "distinct_passages", "calls"], **self.intervals)
+        return counts(self.runs, ["searches", "distinct_passages", "calls"], **self.clustered)
 
     @once
     def points(self) -> pd.DataFrame:
