@@ -36,8 +36,9 @@ async def mortal(rag, question):
 
 
 @pytest.fixture(params=sorted(WORKERS))
-def workers(request: pytest.FixtureRequest) -> list[str]:
+def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The options of two workers."""
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "200")  # Ray gives up after 30 on a busy machine
     pytest.importorskip(f"hydra_plugins.hydra_{request.param}_launcher", reason=f"needs the extra `{request.param}`")
     return WORKERS[request.param]
 
