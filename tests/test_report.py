@@ -1,5 +1,6 @@
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_results_order_average_and_retrieval(toy: Run) -> None:
 
 
 def test_results_pair_by_question_not_by_place(toy: Run) -> None:
-    mixed = Run(toy.info, toy.samples[:5] + toy.samples[5:10][::-1] + toy.samples[10:])
+    mixed = Run(toy.info, [*toy.samples[:5], *toy.samples[5:10][::-1], *toy.samples[10:]])
     columns = ["difference", "p", "wins", "ties", "losses", "n_paired"]
     pd.testing.assert_frame_equal(results([mixed])[columns], results([toy])[columns])
 
@@ -103,7 +104,7 @@ def test_results_of_nothing_answered() -> None:
 
 def test_results_leave_reject_out_of_the_average() -> None:
     run = make_run("toy", {"vanilla": {"em": [1.0, 0.0], "f1": [1.0, 0.5]}})
-    run.samples.append(make_sample("vanilla", "unanswerable", {"reject": 0.0}))
+    run = replace(run, samples=[*run.samples, make_sample("vanilla", "unanswerable", {"reject": 0.0})])
     assert row_of(results([run]), metric="avg")["mean"] == pytest.approx((0.5 + 0.75) / 2)
     assert row_of(results([run]), metric="reject")["n"] == 1
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,12 +116,16 @@ def counts(
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
-        frame = run.frame()
+        known: dict[tuple[str, str], list[float]] = {}
+        for sample in run.samples:
+            if sample.error is None:
+                found = {**sample.metrics, **asdict(sample.counts), "seconds": run.seconds(sample)}
+                for name in names:
+                    if (value := found.get(name)) is not None:
+                        known.setdefault((name, sample.method), []).append(float(value))
         for name in names:
             for method in run.methods:
-                known = frame[(frame["method"] == method) & frame["error"].isna()] if name in frame else frame[:0]
-                values = [float(value) for value in known[name].dropna()] if len(known) else []
-                if values:
+                if values := known.get((name, method)):
                     interval = mean_interval(values, confidence=confidence, resamples=resamples, proportion=False)
                     row = {"dataset": run.label, "method": method, "metric": name, "mean": _mean(values)}
                     rows.append(row | _interval_fields(interval) | {"n": len(values)})
@@ -140,7 +144,7 @@ def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
     rows = []
     for run in runs:
         for method in run.methods:
-            samples = run.of(method)
+            samples = [replace(sample, trace=[]) for sample in run.of(method)]  # which may be large
             answered = [sample for sample in samples if sample.error is None]
             times = [math.nan if (time := run.seconds(sample)) is None else time for sample in answered]
             costs = [sample.metrics.get("cost", math.nan) for sample in answered]

@@ -46,7 +46,7 @@ class CaseStudies(Study):
     @property
     def shown(self) -> list[str]:
         """The ids of the questions that are shown."""
-        known = {sample.question.id for sample in self.runs[0].samples}
+        known = {question_id for _, question_id in self.runs[0].keys}
         return [name for name in self.question_ids if name in known] or self.picked
 
     @property
@@ -138,7 +138,8 @@ def pick_cases(run: Run, method: str, baseline: str) -> list[str]:
     They are picked by correctness alone, in the order of the questions, so that nobody chose them.
     """
     by_kind: dict[tuple[bool, bool], str] = {}
+    of_baseline = {sample.question.id: correctness(sample) == "right" for sample in run.of(baseline)}
     for sample in run.of(method):
-        other = run.sample(baseline, sample.question.id)
-        by_kind.setdefault((correctness(sample) == "right", correctness(other) == "right"), sample.question.id)
+        question_id = sample.question.id
+        by_kind.setdefault((correctness(sample) == "right", of_baseline[question_id]), question_id)
     return [by_kind[kind] for kind in ((True, False), (False, True), (True, True), (False, False)) if kind in by_kind]

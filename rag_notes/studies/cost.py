@@ -68,11 +68,13 @@ class Cost(Study):
 def priced(runs: Sequence[Run], price: Mapping[str, float]) -> list[Run]:
     """The runs with a `cost` for every sample without error: its own, or its tokens at this price.
 
+    The traces are left out, as nothing of this study reads them.
     `price` has `prompt` and `completion` in US dollars per million tokens, as in conf/prices.yaml.
     """
     per_token = Price(price["prompt"], price["completion"])
 
     def with_cost(sample: Sample) -> Sample:
+        sample = replace(sample, trace=[])
         if sample.error is not None or "cost" in sample.metrics:
             return sample
         cost = per_token.of(sample.counts.prompt_tokens, sample.counts.completion_tokens)

@@ -18,6 +18,7 @@ from rag_notes.config import PROJECT, ConfigError, choices, load_config
 from rag_notes.files import write_atomically
 from rag_notes.running.run import label
 from rag_notes.studies.base import RUNS_MIME
+from rag_notes.terminal import PROGRESS_LINE
 
 # A kernel that can encrypt what it sends over TCP does so; it would warn each time that it does not.
 _ENCRYPTED = traitlets.config.Config(
@@ -120,5 +121,8 @@ def _strip(notebook: nbformat.NotebookNode) -> None:
         for name in ("papermill", "execution"):
             holder.metadata.pop(name, None)
     for cell in notebook.cells:
+        for out in cell.get("outputs", []):
+            if out.get("name") == "stderr":
+                out.text = "" if "\r" in out.text else PROGRESS_LINE.sub("", out.text)
         if "outputs" in cell:
-            cell.outputs = [out for out in cell.outputs if not (out.get("name") == "stderr" and "\r" in out.text)]
+            cell.outputs = [out for out in cell.outputs if out.get("text") != ""]
