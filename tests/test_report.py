@@ -250,6 +250,9 @@ def drawn_texts(figure: Figure) -> list[tuple[Text, Any]]:
         low, high = axes.get_xlim()
         places = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
         hidden |= {label for place, label in places if not low <= place <= high}
+        low, high = sorted(axes.get_ylim())
+        places = zip(axes.get_yticks(), axes.get_yticklabels(), strict=False)
+        hidden |= {label for place, label in places if not low <= place <= high}
         if not axes.yaxis.get_tick_params()["labelleft"]:
             hidden |= set(axes.get_yticklabels())
     every = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text() and text.get_visible()]

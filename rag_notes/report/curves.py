@@ -19,6 +19,7 @@ _COUNT_LABELS = {
     "searches": "Searches a question",
     "distinct_passages": "Passages read",
     "calls": "Calls a question",
+    "completion_tokens": "Tokens written a question",
     "cost": "US dollars for 1,000 questions",
     "seconds": "Seconds a question",
 }

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,13 @@ def results_table(table: pd.DataFrame) -> Styler:
             [[dataset for dataset, _ in columns], [metric for _, metric in columns]], names=["data set", "metric"]
         ),
     )
-    return styled(wide, "results", _caption(table))
+    return styled(wide, "results", _caption(table)).format(_stacked)
+
+
+def _stacked(cell: object) -> str:
+    """The mean with the rest of its cell below it, so that more columns fit beside each other."""
+    mean, _, rest = escape(str(cell)).partition(" ")
+    return f"{mean}<br><small>{rest}</small>" if rest else mean
 
 
 def styled(wide: pd.DataFrame, uuid: str, caption: str) -> Styler:
