@@ -123,6 +123,7 @@ def _strip(notebook: nbformat.NotebookNode) -> None:
     for cell in notebook.cells:
         for out in cell.get("outputs", []):
             if out.get("name") == "stderr":
-                out.text = "" if "\r" in out.text else PROGRESS_LINE.sub("", out.text)
+                text = PROGRESS_LINE.sub("", out.text)
+                out.text = "" if "\r" in text or text.isspace() else text
         if "outputs" in cell:
             cell.outputs = [out for out in cell.outputs if out.get("text") != ""]
