@@ -1,8 +1,13 @@
-"""Texts of others on a terminal: of models, servers, data sets and run folders."""
+"""What is printed: texts of others (models, servers, data sets, run folders), and how far a run is."""
 
 import re
 import sys
-from typing import TextIO
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+PROGRESS_LINE = re.compile(r"^… .*\n?", re.MULTILINE)
+"""A line of `progress_bar` where there is no terminal."""
 
 # All that steers a terminal or turns the order of letters, and halves of surrogate pairs; line feed and tab stay.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -16,3 +21,34 @@ def visible(text: str) -> str:
 def say(*texts: object, sep: str = " ", end: str = "\n", file: TextIO | None = None) -> None:
     """As `print`, with `visible` texts."""
     print(visible(sep.join(map(str, texts))), end=end, file=file or sys.stdout)
+
+
+class _PlainLines:
+    """Takes what a progress bar draws over and over, and prints it as lines."""
+
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            print(f"… {line}", file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        pass
+
+
+def progress_bar(
+    told: str, total: int, *, initial: int = 0, unit: str, disable: bool = False, interval: float = 30.0
+) -> "tqdm[Any]":
+    """A progress bar headed `told`; where standard error is no terminal, a plain line every `interval` seconds."""
+    if sys.stderr.isatty():
+        return tqdm(desc=told, total=total, initial=initial, unit=unit, disable=disable, file=sys.stderr)
+    return tqdm(
+        desc=told,
+        total=total,
+        initial=initial,
+        unit=unit,
+        disable=disable,
+        file=_PlainLines(),
+        bar_format="{desc}: {n_fmt} of {total_fmt} {unit}s, {elapsed}<{remaining}{postfix}",
+        delay=interval,
+        mininterval=interval,
+        miniters=1,
+    )

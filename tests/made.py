@@ -1,6 +1,7 @@
 """Samples and runs made up for tests."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -62,6 +63,13 @@ def make_run(dataset: str, methods: Mapping[str, Scores], **info: Any) -> Run:
                 metrics = {metric: value for metric, value in zip(scores, values, strict=True) if value is not None}
                 samples.append(make_sample(method, f"q{i}", metrics))
     return Run(make_info(dataset, list(methods), **info), samples)
+
+
+def changed(run: Run, place: int, **fields: Any) -> Run:
+    """A run with other fields of the sample at this place."""
+    samples = list(run.samples)
+    samples[place] = replace(samples[place], **fields)
+    return replace(run, samples=samples)
 
 
 def ask(stage: str, response: str | None, prompt: str = "a prompt", finish_reason: str = "stop") -> Ask:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from rag_notes.methods.complexity import read_labels
 from rag_notes.options import choices
 from rag_notes.running.records import Progress, load_run, write_info, write_samples
 from rag_notes.running.silver_labels import STRATEGIES
-from tests.made import make_info, make_sample
+from tests.made import changed, make_info, make_sample
 from tests.pages import check_links
 from tests.test_site import toy_run
 
@@ -203,8 +202,8 @@ def test_a_run_from_recordings_ends_with_a_table_and_code_0(
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[str, str]:
     """Two run folders: the second's deepnote is right where the first's is wrong."""
-    first, second = toy_run(), toy_run()
-    second.samples[10] = replace(second.samples[10], answer="Bougival", metrics=second.samples[3].metrics)
+    first = toy_run()
+    second = changed(first, 10, answer="Bougival", metrics=first.samples[3].metrics)
     folders = [tmp_path / "runs" / name for name in ("first", "second")]
     for folder, run in zip(folders, (first, second), strict=True):
         folder.mkdir(parents=True)

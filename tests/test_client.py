@@ -352,7 +352,7 @@ def test_a_recorded_model_never_touches_the_network(
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
     async def miss(llm: LLM) -> list[Sample]:
-        return (await evaluate([vanilla], questions, retriever, llm, progress=False)).samples
+        return list((await evaluate([vanilla], questions, retriever, llm, progress=False)).samples)
 
     samples = asked(bare, miss)
     assert [str(sample.error) for sample in samples] == [

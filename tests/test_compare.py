@@ -14,7 +14,7 @@ from rag_notes.report.compare_page import LISTED, as_text, differing_questions, 
 from rag_notes.report.site import write_report
 from rag_notes.report.tables import results
 from rag_notes.running.records import Condition, RecordError, Run
-from tests.made import make_run, make_sample, row_of
+from tests.made import changed, make_run, make_sample, row_of
 from tests.pages import EVIL, browse, check_links, check_nothing_runs, evil_run, needs_chromium, read, short
 from tests.test_site import toy_run
 
@@ -88,14 +88,10 @@ def uneven() -> tuple[Run, Run]:
         make_run("toy", {"m": {"acc": [0, 1, 0, 0, 0, None, 1]}}),
         make_run("toy", {"m": {"acc": [1, 1, 1, 1, 1, 1, None]}}),
     )
-    for run, i, field, value in (
-        (a, 2, "id", "a only"),
-        (b, 2, "id", "b only"),
-        (b, 3, "question", "Another question?"),
-        (b, 4, "answers", ("other gold",)),
-    ):
-        question = replace(run.samples[i].question, **{field: value})  # type: ignore[arg-type] # text or texts
-        run.samples[i] = replace(run.samples[i], question=question)
+    a = changed(a, 2, question=replace(a.samples[2].question, id="a only"))
+    b = changed(b, 2, question=replace(b.samples[2].question, id="b only"))
+    b = changed(b, 3, question=replace(b.samples[3].question, question="Another question?"))
+    b = changed(b, 4, question=replace(b.samples[4].question, answers=("other gold",)))
     return a, b
 
 
@@ -185,7 +181,7 @@ def test_a_run_is_not_compared_with_itself() -> None:
 
 def test_no_question_in_common_is_an_error_that_says_why() -> None:
     a, b = make_run("toy", {"m": {"acc": [0, None]}}), make_run("toy", {"m": {"acc": [1, 1]}})
-    b.samples[0] = replace(b.samples[0], question=replace(b.samples[0].question, id="elsewhere"))
+    b = changed(b, 0, question=replace(b.samples[0].question, id="elsewhere"))
     with pytest.raises(
         RecordError,
         match=re.escape("by both m of A (A) and m of B (B): 1 only in A, 1 failed in A, 1 only in B"),
@@ -214,7 +210,7 @@ def test_the_text_lists_so_many_and_says_what_it_leaves_out() -> None:
 
 def test_the_text_does_nothing_to_a_terminal() -> None:
     a, b = pair_of([0], [1])
-    b.samples[0] = replace(b.samples[0], answer="\x1b[31mred\u202e\u2028\nline")
+    b = changed(b, 0, answer="\x1b[31mred\u202e\u2028\nline")
     text = as_text(compare_runs(a, b))
     assert "q0, wrong -> right: an answer -> [31mred line" in text
     assert all(char.isprintable() or char == "\n" for char in text)
@@ -248,8 +244,7 @@ def test_the_page_shows_what_was_left_out_and_the_numbers_of_the_text(tmp_path: 
 
 def test_links_lead_to_both_traces_in_the_report(tmp_path: Path) -> None:
     run = toy_run()
-    other = toy_run()
-    other.samples[0] = replace(other.samples[0], answer="Seine", metrics=run.samples[4].metrics)
+    other = changed(run, 0, answer="Seine", metrics=run.samples[4].metrics)
     write_report({"one": run, "two": other}, tmp_path / "my report")
     comparison = compare_runs(run, other, names=("one", "two"))
     links = find_links(comparison, tmp_path / "my report")
@@ -290,7 +285,7 @@ def test_no_difference_is_said(tmp_path: Path) -> None:
 
 def evil_pair() -> tuple[Run, Run]:
     a, b = evil_run(), evil_run()
-    b.samples[0] = replace(b.samples[0], answer=f"no {EVIL}", metrics=short("m", "q", 0.0).metrics)
+    b = changed(b, 0, answer=f"no {EVIL}", metrics=short("m", "q", 0.0).metrics)
     b.info.llm["model"] = f"other {EVIL}"
     return a, b
 

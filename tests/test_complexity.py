@@ -3,7 +3,6 @@
 import math
 import re
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from rag_notes.methods.complexity import classify, cross_validate, read_labels
 from rag_notes.retrieval.tokenize import Tokenizer
 from rag_notes.running.records import Run, Sample
 from rag_notes.running.silver_labels import silver_labels
-from tests.made import make_info, make_sample
+from tests.made import changed, make_info, make_sample
 
 METHODS = ("no_retrieval", "vanilla", "ircot")
 
@@ -72,9 +71,9 @@ def test_other_methods_of_the_run_do_not_count() -> None:
 
 def test_an_answer_that_is_only_partly_right_does_not_count() -> None:
     made = run({"q": "001"})
-    made.samples[1] = replace(made.samples[1], metrics={"str_hit": 0.5, "str_em": 1.0})
+    made = changed(made, 1, metrics={"str_hit": 0.5, "str_em": 1.0})
     assert silver_labels([made])[0]["label"].tolist() == ["C"]
-    made.samples[1] = replace(made.samples[1], metrics={"yes_no_acc": 1.0})
+    made = changed(made, 1, metrics={"yes_no_acc": 1.0})
     assert silver_labels([made])[0]["label"].tolist() == ["B"]
 
 

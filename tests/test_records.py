@@ -1,6 +1,8 @@
 """What is read back from a run's folder: today's records, those of version 0.1, and what is neither."""
 
 import json
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,35 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     before = (tmp_path / "samples.jsonl").read_bytes()
     write_samples(tmp_path / "samples.jsonl", load_run(tmp_path).samples)
     assert (tmp_path / "samples.jsonl").read_bytes() == before
+
+
+def test_samples_are_those_of_the_file_when_it_was_read(tmp_path: Path) -> None:
+    write_info(tmp_path, INFO)
+    many = [replace(SAMPLES[0], question=replace(QUESTION, id=f"q{i}")) for i in range(3000)]
+    write_samples(tmp_path / "samples.jsonl", [*many, SAMPLES[1]])
+    run = load_run(tmp_path)
+    write_samples(tmp_path / "samples.jsonl", SAMPLES)
+    assert run.samples == [*many, SAMPLES[1]] and run.samples != [*many, SAMPLES[0]]
+    assert list(run.samples)[::-1] == [SAMPLES[1], *many[::-1]]
+    assert run.samples[-2:] == [many[-1], SAMPLES[1]]
+    assert run.of("deepnote") == many and run.only(["vanilla"]).samples == [SAMPLES[1]]
+    assert run.sample("deepnote", "q2999") == many[-1]
+    with pytest.raises(KeyError, match="no sample of 'deepnote' on 'q3000'"):
+        run.sample("deepnote", "q3000")
+
+
+def test_what_stays_in_memory_of_a_large_run_is_bounded(tmp_path: Path) -> None:
+    write_info(tmp_path, INFO)
+    long = replace(SAMPLES[0], answer="x" * 10_000)
+    write_samples(
+        tmp_path / "samples.jsonl", (replace(long, question=replace(QUESTION, id=f"{i}")) for i in range(4000))
+    )
+    tracemalloc.start()
+    run = load_run(tmp_path)
+    assert sum(len(sample.answer) for sample in run.samples) == 40_000_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000_000
 
 
 def test_a_run_says_what_it_is_in_one_line_and_as_a_table() -> None:

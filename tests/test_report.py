@@ -1,5 +1,6 @@
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_results_order_average_and_retrieval(toy: Run) -> None:
 
 
 def test_results_pair_by_question_not_by_place(toy: Run) -> None:
-    mixed = Run(toy.info, toy.samples[:5] + toy.samples[5:10][::-1] + toy.samples[10:])
+    mixed = Run(toy.info, [*toy.samples[:5], *toy.samples[5:10][::-1], *toy.samples[10:]])
     columns = ["difference", "p", "wins", "ties", "losses", "n_paired"]
     pd.testing.assert_frame_equal(results([mixed])[columns], results([toy])[columns])
 
@@ -104,7 +105,7 @@ def test_results_of_nothing_answered() -> None:
 
 def test_results_leave_reject_out_of_the_average() -> None:
     run = make_run("toy", {"vanilla": {"em": [1.0, 0.0], "f1": [1.0, 0.5]}})
-    run.samples.append(make_sample("vanilla", "unanswerable", {"reject": 0.0}))
+    run = replace(run, samples=[*run.samples, make_sample("vanilla", "unanswerable", {"reject": 0.0})])
     assert row_of(results([run]), metric="avg")["mean"] == pytest.approx((0.5 + 0.75) / 2)
     assert row_of(results([run]), metric="reject")["n"] == 1
 
@@ -249,6 +250,9 @@ def drawn_texts(figure: Figure) -> list[tuple[Text, Any]]:
     for axes in figure.axes:
         low, high = axes.get_xlim()
         places = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        hidden |= {label for place, label in places if not low <= place <= high}
+        low, high = sorted(axes.get_ylim())
+        places = zip(axes.get_yticks(), axes.get_yticklabels(), strict=False)
         hidden |= {label for place, label in places if not low <= place <= high}
         if not axes.yaxis.get_tick_params()["labelleft"]:
             hidden |= set(axes.get_yticklabels())

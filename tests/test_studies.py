@@ -131,9 +131,11 @@ def test_the_front_is_what_no_other_method_beats_in_both() -> None:
     spent = pd.DataFrame([common | {"method": m, "metric": "calls", "mean": c} for m, c in costs.items()])
     points = costs_and_scores(table, spent, "acc")
     assert set(points.loc[points["front"], "method"]) == {"a", "b", "e"}  # c and d are beaten by b; a and e are equal
-    figure = pareto_figure(points, "acc")
-    assert [text.get_text() for text in figure.axes[0].texts] == ["1, 5", "3", "2", "4"]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["1 a", "2 b", "3 c", "4 d", "5 e"]
+    figure = pareto_figure(points, "acc", "at a price")
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a", "e", "b", "c", "d"]  # by cost
+    marks = [line for line in figure.axes[1].lines if line.get_marker() == "o"]
+    filled = {line.get_ydata()[0] for line in marks if line.get_markerfacecolor() != "white"}  # type: ignore[index]
+    assert filled == {0, 1, 2} and figure.legends[0].get_title().get_text() == "at a price"
     with pytest.raises(ValueError, match="nothing to draw"):
         pareto_figure(points[:0], "acc")
 
@@ -156,12 +158,7 @@ def test_cases_are_picked_by_correctness_and_shown_side_by_side() -> None:
     assert table.loc["q0", "vanilla"] == "wrong: answer 0"
     assert table.loc["q1", "am"] == "error: no recorded response"
     figure = cases_figure(RUN, ["q0", "q1"])
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
-        "Vanilla\nRAG",
-        "deep",
-        "deep\n1\n1",
-        "am",
-    ]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["Vanilla RAG", "deep", "deep 1 1", "am"]
     assert [line.get_marker() for line in figure.axes[0].lines] == ["x", "o", "o", "x", "o", "o", "x", "s"]
     with pytest.raises(ValueError, match="nothing to draw"):
         cases_figure(RUN, [])

@@ -16,7 +16,7 @@ from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import main_figure, save_figure
 from rag_notes.report.tables import results
 from rag_notes.running.records import write_info, write_samples
-from rag_notes.terminal import say, visible
+from rag_notes.terminal import PROGRESS_LINE, progress_bar, say, visible
 from tests.made import ask, make_info, make_run, make_sample, search
 
 STEERING = "\x1b[2J\x1b]0;owned\x07 \x9b31m \u202egnihton\u202c \r over \ud83d"
@@ -100,3 +100,15 @@ def test_no_cell_of_a_csv_file_is_a_formula_and_numbers_stay(tmp_path: Path) -> 
     assert columns[1] == ["-1.5", "+2", "'-", "a=b", "–", "'-1.5 [-2, 3]", ""]
     assert columns[2] == ["-1.5", "2", "0.333333", "", "-1e-09", "0", "1"]
     assert columns[3] == ["1", "-2", "", "4", "5", "6", "7"]
+
+
+def test_progress_without_a_terminal_is_plain_lines_that_a_page_can_leave_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for interval in (0.0, 3600.0):
+        with progress_bar("cost · mini", 3, initial=1, unit="answer", interval=interval) as bar:
+            bar.set_postfix_str("2 calls", refresh=False)
+            bar.update(2)
+        told = capsys.readouterr().err
+        assert "\r" not in told and PROGRESS_LINE.sub("", told) == ""
+        assert ("cost · mini: 3 of 3 answers" in told and "2 calls" in told) == (interval == 0)

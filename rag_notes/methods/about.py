@@ -88,6 +88,12 @@ def label_of(name: str) -> str:
     return " ".join(words)
 
 
+def family_of(function: str) -> Family | None:
+    """The family of the method whose function has this name, None where nothing is known of it."""
+    about = _declared(function)
+    return None if about is None else about.family
+
+
 def _declared(name: str) -> About | None:
     """The `ABOUT` of the file of this name, None where there is none."""
     place = f"{__package__}.{name}"

@@ -20,6 +20,7 @@ _COUNT_LABELS = {
     "distinct_passages": "Passages read",
     "calls": "Calls a question",
     "tokens": "Thousand tokens a question",
+    "completion_tokens": "Tokens written a question",
     "cost": "US dollars for 1,000 questions",
     "seconds": "Seconds a question",
 }

@@ -4,6 +4,7 @@ import io
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -106,20 +107,20 @@ def main_figure(
     paper: pd.DataFrame | None = None,
     metrics: Sequence[str] = ANSWER_METRICS,
     families: Mapping[str, str] | None = None,
+    differences: bool = False,
 ) -> NotebookFigure:
     """Draw every method's mean with its interval: a row of panels a data set, a panel for each of its metrics, in %.
 
-    `results` is what `results` of the tables gave. Methods are in the order of their means in a row's first panel, the
+    A metric by which all methods are equal has no panel where others have; with `differences` each has one more, of the
+    paired differences to the baseline in points. `results` is what `results` of the tables gave. Methods are in the
+    order of their means in a row's first panel, the
     best on top, equal ones by the next; `families` names what a method belongs to, and keeps those of a family
     together, in the order of the families. The vertical line is the baseline; colour and marker say how the test
     against it came out. The figure is as wide as a paper's column where three panels a row do, otherwise as its page.
     `paper` has the papers' values, with the columns dataset, method, metric, `theirs`, paper and model: hollow marks, a
     shape for each of their models. Raises ValueError where `results` has none of `metrics`.
     """
-    panels = {
-        dataset: [metric for metric in metrics if metric in set(rows["metric"])]
-        for dataset, rows in results.groupby("dataset", sort=False)
-    }
+    panels = {dataset: _panels(rows, metrics, differences) for dataset, rows in results.groupby("dataset", sort=False)}
     panels = {dataset: shown for dataset, shown in panels.items() if shown}
     if not panels:
         raise InputError(f"nothing to draw: the results have none of the metrics {list(metrics)}")
@@ -132,7 +133,8 @@ def main_figure(
     methods = {str(dataset): _ordered(shown[shown["dataset"] == dataset], families or {}) for dataset in panels}
     columns = max(len(of_dataset) for of_dataset in panels.values())
     row = _ROW_WITH_PAPER if models else _ROW
-    heights = [0.68 + row * len(methods[str(dataset)]) for dataset in panels]
+    head = 1.0 if differences else 0.68  # for a longer label below
+    heights = [head + row * len(methods[str(dataset)]) for dataset in panels]
     width = _COLUMN_WIDTH if columns <= _IN_COLUMN and not models else _PAGE_WIDTH
     letters = int((width - _LABELS_WIDTH) / columns / _LETTER)
     with mpl.rc_context(STYLE):
@@ -146,13 +148,17 @@ def main_figure(
         )
         grid = figure.add_gridspec(len(panels), columns, height_ratios=heights)
         for i, (dataset, of_dataset) in enumerate(panels.items()):
-            for j, metric in enumerate(of_dataset):
+            for j, (metric, of_difference) in enumerate(of_dataset):
                 axes = figure.add_subplot(grid[i, j])
                 cells = shown[(shown["dataset"] == dataset) & (shown["metric"] == metric)]
                 marks = theirs[(theirs["dataset"] == dataset) & (theirs["metric"] == metric)]
+                if of_difference:
+                    cells, marks = _as_differences(cells), marks[:0]
                 _panel(axes, cells, methods[str(dataset)], marks, markers)
+                _part_families(axes, methods[str(dataset)], families or {})
                 axes.xaxis.set_major_locator(_ticks(letters))
-                axes.set_xlabel(_metric_label(metric, cells, letters))
+                unit = f"- {method_label(str(cells['baseline'].iloc[0]))} (points)" if of_difference else "(%)"
+                axes.set_xlabel(_metric_label(metric, unit, cells, letters))
                 if j == 0:
                     axes.set_title(str(dataset), loc="left", fontweight="bold")
                 else:
@@ -248,10 +254,33 @@ def _ordered(shown: pd.DataFrame, families: Mapping[str, str]) -> list[str]:
     return sorted(keys, key=lambda method: keys[method])
 
 
-def _metric_label(metric: str, cells: pd.DataFrame, letters: int) -> str:
+def _panels(rows: pd.DataFrame, metrics: Sequence[str], differences: bool) -> list[tuple[str, bool]]:
+    """The panels of a data set: a metric, and whether its differences are shown."""
+    spread = rows.groupby("metric")["mean"].nunique()
+    there = [metric for metric in metrics if metric in spread.index]
+    shown = [metric for metric in there if spread[metric] > 1] or there
+    compared = differences and rows["difference"].notna().any()
+    return [(metric, kind) for metric in shown for kind in ((False, True) if compared else (False,))]
+
+
+def _as_differences(cells: pd.DataFrame) -> pd.DataFrame:
+    """The differences in the place of the means, the baseline's own 0 without interval."""
+    own = cells["method"] == cells["baseline"]
+    drawn = cells.assign(mean=cells["difference"], low=cells["difference_low"], high=cells["difference_high"])
+    drawn.loc[own, "mean"] = 0.0
+    return drawn.assign(n=cells["n_paired"].where(~own))
+
+
+def _part_families(axes: Axes, methods: Sequence[str], families: Mapping[str, str]) -> None:
+    for place, (above, below) in enumerate(pairwise(methods)):
+        if families.get(above) != families.get(below):
+            axes.axhline(place + 0.5, color="#9a9a9a", linewidth=0.6, linestyle=":", marker="none")
+
+
+def _metric_label(metric: str, unit: str, cells: pd.DataFrame, letters: int) -> str:
     least, most = cells["n"].min(), cells["n"].max()
     n = str(most) if least == most else f"{least} to {most}"
-    return textwrap.fill(f"{METRIC_LABELS.get(metric, metric)} (%)", letters) + f"\nn = {n}"
+    return textwrap.fill(f"{METRIC_LABELS.get(metric, metric)} {unit}", letters) + f"\nn = {n}"
 
 
 def _legend_title(shown: pd.DataFrame) -> str:

@@ -26,6 +26,12 @@ def render(template: str, **context: Any) -> str:
     return sound(_environment().get_template(template).render(context))
 
 
+def question_article(**context: Any) -> str:
+    """A question as the index of a report lists it."""
+    module: Any = _environment().get_template("parts.html").module
+    return sound(str(module.article(**context)))
+
+
 def style() -> Markup:
     """The style of every page: that of the traces and that of the reports."""
     return Markup(TRACE_CSS + (TEMPLATES / "report.css").read_text(encoding="utf-8"))

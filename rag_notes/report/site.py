@@ -1,8 +1,9 @@
 """A report of runs as a folder of pages that a browser opens from disk, without a server, a network or a build.
 
 A page for each question holds its traces, so that pages stay small, work without scripts and can be linked, printed and
-shared one by one. The index lists every answer as HTML; its script only hides and sorts. What the search in the traces
-needs is a script too (`text.js`, loaded on the first such search), as a page from disk may load scripts but no data.
+shared one by one. The index lists the first questions as HTML; its script lists, filters and sorts all of them, from a
+script with the answers of each run (`answers.js`), as a page from disk may load scripts but no data. So is what the
+search in the traces needs (`text.js`, loaded on the first such search).
 """
 
 import hashlib
@@ -10,7 +11,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, S
 from rag_notes.files import write_atomically
 from rag_notes.report.cells import method_label
 from rag_notes.report.figures import main_figure, save_figure
-from rag_notes.report.page import TEMPLATES, places, render, sound, style, title_of
+from rag_notes.report.page import TEMPLATES, places, question_article, render, sound, style, title_of, tokens
 from rag_notes.report.tables import METRIC_LABELS, diagnostics, results, results_table
-from rag_notes.running.correctness import correctness, meanings
+from rag_notes.running.correctness import correctness, flags, meanings
 from rag_notes.running.records import Key, RecordError, Run, Sample, sample_line
 from rag_notes.running.repeats import pooled
 from rag_notes.types import InputError
 
+_FIRST = 100  # questions that the index lists without its script
 _OURS = ("runs", "style.css", "script.js", "index.html", "report.json")  # in this order: the last one says it is whole
 
 
@@ -54,10 +56,11 @@ def write_report(runs: Mapping[str, Run], out: str | Path, *, baseline: str | No
         part.mkdir()
         run_places = places(runs)
         views = [
-            _write_run(run, name, part / "runs" / run_places[name], title_of(runs.values()), baseline)
+            _write_run(run, name, part / "runs" / run_places[name], title_of(runs.values()), baseline, len(runs) > 1)
             for name, run in runs.items()
         ]
         means = meanings(sample for run in runs.values() for sample in run.samples)
+        listed = [(view, question) for view in views for question in view.questions]
         index = render(
             "index.html",
             title=title_of(runs.values()),
@@ -71,6 +74,8 @@ def write_report(runs: Mapping[str, Run], out: str | Path, *, baseline: str | No
                 for run in pooled(runs).values()
                 if run.repeats
             ],
+            first=listed[:_FIRST],
+            more=len(listed) > _FIRST,
             methods=list(dict.fromkeys(method for run in runs.values() for method in run.methods)),
             means=means,
         )
@@ -104,14 +109,14 @@ def trace_links(folder: str | Path, name: str, run: Run) -> dict[Key, str]:
         raise RecordError(f"{folder}: its report of {name} is of another state of that run; {remedy}")
     folder, pages, anchors = f"runs/{known[name]['place']}", question_pages(run), places(run.methods)
     return {
-        sample.key: quote(f"{folder}/{pages[sample.question.id]}.html") + f"#{anchors[sample.method]}"
-        for sample in run.samples
+        (method, question): quote(f"{folder}/{pages[question]}.html") + f"#{anchors[method]}"
+        for method, question in run.keys
     }
 
 
 def question_pages(run: Run) -> dict[str, str]:
     """The names of the pages of a run's questions, by question id, without their ending."""
-    return places(dict.fromkeys(sample.question.id for sample in run.samples), digits=4)
+    return places(dict.fromkeys(question for _, question in run.keys), digits=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ class QuestionView:
 
     id: str
     page: str
-    samples: list[Sample]
+    samples: Sequence[Sample]
 
     @property
     def first(self) -> Sample:
@@ -145,20 +150,21 @@ class RunView:
     info: str
 
 
-def _write_run(run: Run, name: str, folder: Path, title: str, baseline: str | None) -> RunView:
+def _write_run(run: Run, name: str, folder: Path, title: str, baseline: str | None, several: bool) -> RunView:
     folder.mkdir(parents=True)
     table = _results(run, baseline)
+    correct = _correctness_rows(run)
     view = RunView(
         name=name,
         place=folder.name,
         run=run,
         questions=_questions(run),
         anchors=places(run.methods),
-        correctness=_correctness_rows(run),
+        correctness=correct,
         results=_results_view(table),
         figure=_write_figure(table, folder),
         took=diagnostics([run]).drop(columns="dataset").assign(method=list(map(method_label, run.methods))),
-        provenance=_provenance(run),
+        provenance=_provenance(run, sum(row["counts"]["error"] for row in correct)),
         info=json.dumps(asdict(replace(run.info, seconds={})), indent=1, ensure_ascii=False),
     )
     neighbours = [None, *view.questions, None]
@@ -166,21 +172,43 @@ def _write_run(run: Run, name: str, folder: Path, title: str, baseline: str | No
         page = render(
             "question.html", title=title, view=view, q=question, before=neighbours[i], after=neighbours[i + 2]
         )
-        write_atomically(folder / f"{question.page}.html", page)
+        (folder / f"{question.page}.html").write_text(page, encoding="utf-8")
+    answers = [_answers(view, question, several) for question in view.questions]
+    write_atomically(folder / "answers.js", _script("ragNotesAnswers", view.place, answers))
     write_atomically(folder / "text.js", _text_script(view))
     return view
 
 
 def _questions(run: Run) -> list[QuestionView]:
     order = {method: i for i, method in enumerate(run.methods)}
-    by_question: dict[str, list[Sample]] = {}
-    for sample in run.samples:
-        by_question.setdefault(sample.question.id, []).append(sample)
+    by_question: dict[str, list[int]] = {}
+    for place, (_, question_id) in enumerate(run.keys):
+        by_question.setdefault(question_id, []).append(place)
     pages = question_pages(run)
     return [
-        QuestionView(question_id, pages[question_id], sorted(samples, key=lambda sample: order[sample.method]))
-        for question_id, samples in by_question.items()
+        QuestionView(
+            question_id, pages[question_id], run.at(sorted(places, key=lambda place: order[run.keys[place][0]]))
+        )
+        for question_id, places in by_question.items()
     ]
+
+
+def _answers(view: RunView, question: QuestionView, several: bool) -> list[Any]:
+    """A question as the index lists it, what a search in it finds, and of each answer by what it is chosen."""
+    asked = question.first
+    head = [question.id, asked.question.type, *([view.name] * several), asked.question.question]
+    rows = [
+        [
+            *(sample.method, correctness(sample), flags(sample), sample.counts.searches, tokens(sample)),
+            *(
+                view.run.seconds(sample) or 0,
+                f"{method_label(sample.method)}\n{sample.error or sample.answer or 'empty'}",
+            ),
+        ]
+        for sample in question.samples
+    ]
+    article = question_article(view=view, q=question, several=several)
+    return [article, "\n".join([*head, " | ".join(asked.gold) or "none: unanswerable"]), rows]
 
 
 def _correctness_rows(run: Run) -> list[dict[str, Any]]:
@@ -217,7 +245,7 @@ def _write_figure(table: pd.DataFrame, folder: Path) -> dict[str, Any] | None:
     return {"width": round(96 * figure.get_figwidth()), "height": round(96 * figure.get_figheight())}
 
 
-def _provenance(run: Run) -> dict[str, str]:
+def _provenance(run: Run, failed: int) -> dict[str, str]:
     """What determined the run, a line each; the whole of run.json is shown below it."""
     info = run.info
     dirty = ", with changes not committed" if info.git.get("dirty") else ""
@@ -225,8 +253,7 @@ def _provenance(run: Run) -> dict[str, str]:
         "status": info.status,
         "data set": f"{info.dataset.questions} questions of {run.label} ({info.dataset.selection}), "
         f"{info.dataset.corpus} corpus, sha256 {info.dataset.sha256[:12]}",
-        "answers": f"{info.samples.done} of {info.samples.of}, "
-        f"{sum(sample.error is not None for sample in run.samples)} failed",
+        "answers": f"{info.samples.done} of {info.samples.of}, {failed} failed",
         "model": _pairs(info.llm),
         "endpoint": info.endpoint,
         "retriever": _pairs(info.retriever),
@@ -254,9 +281,13 @@ def _text_script(view: RunView) -> str:
         for question in view.questions
         for sample in question.samples
     ]
-    # Only ASCII and no "<": what a script or a page would take for something else is escaped.
-    data = json.dumps([view.place, list(numbers), rows], separators=(",", ":")).replace("<", "\\u003c")
-    return f"ragNotesText(...{data});\n"
+    return _script("ragNotesText", view.place, list(numbers), rows)
+
+
+def _script(function: str, *arguments: Any) -> str:
+    """A call in ASCII and without "<": what a script or a page would take for something else is escaped."""
+    data = json.dumps(arguments, separators=(",", ":")).replace("<", "\\u003c")
+    return f"{function}(...{data});\n"
 
 
 def _texts(trace: Iterable[Event]) -> Iterator[str]:
@@ -281,7 +312,7 @@ def _texts(trace: Iterable[Event]) -> Iterator[str]:
 def _digest(run: Run) -> str:
     """A hash of the samples, in whatever order."""
     digest = hashlib.sha256()
-    for sample in sorted(run.samples, key=lambda sample: sample.key):
+    for sample in run.at(sorted(range(len(run.keys)), key=run.keys.__getitem__)):
         digest.update(sample_line(sample).encode())
     return digest.hexdigest()
 

@@ -3,8 +3,9 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from html import escape
 from typing import Any
 
 import pandas as pd
@@ -149,22 +150,26 @@ def counts(
     """
     rows: list[dict[str, Any]] = []
     for run in pooled(dict(enumerate(runs))).values():
-        frame = run.frame()
         cluster_of = gold_clusters(run.questions) if clusters else {}
+        known: dict[tuple[str, str], dict[str, float]] = {}
+        for sample in run.samples:
+            if sample.error is None:
+                count = sample.counts
+                tokens = count.prompt_tokens + count.completion_tokens
+                found = {**sample.metrics, **asdict(count), "tokens": tokens, "seconds": run.seconds(sample)}
+                for name in names:
+                    if (value := found.get(name)) is not None:
+                        known.setdefault((name, sample.method), {})[sample.question.id] = float(value)
         for name in names:
             for method in run.methods:
-                known = frame[(frame["method"] == method) & frame["error"].isna()] if name in frame else frame[:0]
-                known = known[known[name].notna()] if len(known) else known
-                values = [float(value) for value in known[name]] if len(known) else []
-                if values:
+                if of_question := known.get((name, method)):
+                    values = list(of_question.values())
                     interval = mean_interval(
                         values,
                         confidence=confidence,
                         resamples=resamples,
                         proportion=False,
-                        clusters=[cluster_of[question_id] for question_id in known["question_id"]]
-                        if clusters
-                        else None,
+                        clusters=[cluster_of[question_id] for question_id in of_question] if clusters else None,
                     )
                     row = {"dataset": run.label, "method": method, "metric": name, "mean": _mean(values)}
                     rows.append(row | _interval_fields(interval) | {"n": len(values)})
@@ -185,7 +190,7 @@ def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
     for run in runs:
         name = f"{run.label}, repeat {run.info.repeat}" if run.label in several else run.label
         for method in run.methods:
-            samples = run.of(method)
+            samples = [replace(sample, trace=[]) for sample in run.of(method)]  # which may be large
             answered = [sample for sample in samples if sample.error is None]
             times = [math.nan if (time := run.seconds(sample)) is None else time for sample in answered]
             costs = [sample.metrics.get("cost", math.nan) for sample in answered]
@@ -232,7 +237,13 @@ def results_table(table: pd.DataFrame) -> Styler:
             [[dataset for dataset, _ in columns], [metric for _, metric in columns]], names=["data set", "metric"]
         ),
     )
-    return styled(wide, "results", _caption(table))
+    return styled(wide, "results", _caption(table)).format(_stacked)
+
+
+def _stacked(cell: object) -> str:
+    """The mean with the rest of its cell below it, so that more columns fit beside each other."""
+    mean, _, rest = escape(str(cell)).partition(" ")
+    return f"{mean}<br><small>{rest}</small>" if rest else mean
 
 
 def styled(wide: pd.DataFrame, uuid: str, caption: str) -> Styler:

@@ -4,14 +4,12 @@ import asyncio
 import contextlib
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TextIO
 
 from filelock import FileLock, Timeout
-from tqdm import tqdm
 
 from rag_notes.events import Ask, answered, count
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, SpendingLimitError
@@ -41,6 +39,7 @@ from rag_notes.running.records import (
     write_info,
     write_samples,
 )
+from rag_notes.terminal import progress_bar
 from rag_notes.types import Dataset, InputError, Question
 
 QUESTIONS_PER_SLOT = 4  # under way for each concurrent call, so that every slot stays busy
@@ -87,50 +86,45 @@ async def evaluate(
         raise InputError("two questions have the same id, or two methods the same name; each must have its own")
 
     async with _opened(folder, info, retry_errors=retry_errors) as place:
-        info = place.info
-        samples = {sample.key: sample for sample in place.samples if sample.key in set(order)}
-        written = [sample.key for sample in place.samples]  # in the order of the lines of samples.jsonl
         start = partial(Rag, llm=llm, searcher=Searcher(retriever), templates=templates, repeat=repeat)
         by_id = {question.id: question for question in questions}
 
-        async def make(key: Key) -> Sample:
+        async def make(key: Key) -> bool:
             method, question = key[0], by_id[key[1]]
             made = await _answer(start(question, method=method), method, named[method], llm, scored=scored)
-            made, line = recordable(made)
-            written.append(key)
-            if place.out is not None:
-                place.out.write(line)
-                place.out.flush()
-            return made
+            place.add(made)
+            return made.error is not None
 
-        stop = await _work_off(order, samples, make, llm, len(named), progress=progress)
-        ordered = [samples[name, q.id] for name in named for q in questions if (name, q.id) in samples]
+        told = " · ".join(part for part in (study, Run(info).label) if part)
+        stop = await _work_off(order, place, make, llm, len(named), told=told, progress=progress)
+        samples = place.sorted((name, question.id) for name in named for question in questions)
         status = f"stopped: {stop}" if stop else "finished"
-        done = Progress(len(ordered), len(order), sum(sample.error is not None for sample in ordered))
         retries = getattr(retriever, "retries", 0)
-        info = replace(_account(info, ordered, llm), status=status, samples=done, search_retries=retries)
+        info = replace(_account(place.info, samples, len(order), llm), status=status, search_retries=retries)
         if folder is not None:
-            sort_samples(Path(folder) / "samples.jsonl", written, [sample.key for sample in ordered])
             write_info(Path(folder), info)
     if stop and not isinstance(stop, SpendingLimitError):
         raise stop
-    return Run(info, ordered, None if folder is None else Path(folder))
+    return Run(info, samples, None if folder is None else Path(folder))
 
 
 async def _work_off(
     order: Sequence[Key],
-    samples: dict[Key, Sample],
-    make: Callable[[Key], Awaitable[Sample]],
+    place: "_Place",
+    make: Callable[[Key], Awaitable[bool]],
     llm: LLM,
     methods: int,
     *,
+    told: str,
     progress: bool,
 ) -> FatalLLMError | RetrieverError | None:
     """Make the samples of `order` that are not there yet, many at once; returns what ended it early, if anything."""
-    waiting = iter([key for key in order if key not in samples])
-    bar = tqdm(total=len(order), initial=len(samples), disable=not progress, unit="answer", file=sys.stderr)
+    there = set(place.written)
+    missing = [key for key in order if key not in there]
+    waiting = iter(missing)
+    bar = progress_bar(told, len(order), initial=len(order) - len(missing), unit="answer", disable=not progress)
     stop: list[FatalLLMError | RetrieverError] = []
-    errors = sum(sample.error is not None for sample in samples.values())
+    errors = place.errors
 
     async def work() -> None:
         nonlocal errors
@@ -138,13 +132,12 @@ async def _work_off(
             if stop:
                 return
             try:
-                samples[key] = await make(key)
+                errors += await make(key)
             except (FatalLLMError, RetrieverError) as fatal:
                 stop.append(fatal)
                 return
-            bar.update()
-            errors += samples[key].error is not None
             bar.set_postfix_str(_progress(llm, errors), refresh=False)
+            bar.update()
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -186,9 +179,9 @@ def rescore_run(folder: str | Path) -> tuple[int, int] | None:
                 f"{path}: is of version 0.1, which kept too little of the questions to mark answers by; run it again "
                 "(responses that are stored are taken)"
             )
-        marked = [rescore(sample) for sample in run.samples]
-        write_samples(path / "samples.jsonl", marked)
+        write_samples(path / "samples.jsonl", map(rescore, run.samples))
         write_info(path, replace(run.info, scoring=code_hash(score)))
+        marked, _ = read_samples(path / "samples.jsonl")
     finally:
         lock.release()
     return len(marked), sum(new.metrics != old.metrics for new, old in zip(marked, run.samples, strict=True))
@@ -223,32 +216,39 @@ def _cost(asks: Sequence[Ask], llm: LLM) -> float | None:
     return sum(price.of(ask.prompt_tokens, ask.completion_tokens) for price, ask in prices if price)
 
 
-def _account(info: RunInfo, samples: Sequence[Sample], llm: LLM) -> RunInfo:
-    """Add seconds of model time by method and question, what all distinct calls took, and which prompts were used.
+def _account(info: RunInfo, samples: Sequence[Sample], of: int, llm: LLM) -> RunInfo:
+    """Add how many samples there are, seconds of model time, what the distinct calls took, and which prompts were used.
 
     Time and retries are those of the stored responses, whoever made them; the time of a sample that the store does not
     have is what run.json said of it before.
     """
-    calls = {ask.key: ask for sample in samples for ask in answered(sample.trace)}
-    stored = {key: llm.of(ask.stage).store.get(key) for key, ask in calls.items()}
     seconds: dict[str, dict[str, float]] = {name: {} for name in info.methods}
+    counted, used, errors = set[str](), set[str](), 0
+    calls = prompt_tokens = completion_tokens = retries = 0
+    cost = _cost([], llm)
     for sample in samples:
-        took = [stored[ask.key] for ask in answered(sample.trace)]
+        errors += sample.error is not None
+        used |= _prompts_of(sample)
+        asks = answered(sample.trace)
+        stored = [llm.of(ask.stage).store.get(ask.key) for ask in asks]
         before = info.seconds.get(sample.method, {}).get(sample.question.id)
-        if None not in took:
-            seconds[sample.method][sample.question.id] = round(sum(one.seconds for one in took if one), 3)
+        if None not in stored:
+            seconds[sample.method][sample.question.id] = round(sum(one.seconds for one in stored if one), 3)
         elif before is not None:
             seconds[sample.method][sample.question.id] = before
-    usage = Usage(
-        calls=len(calls),
-        prompt_tokens=sum(ask.prompt_tokens for ask in calls.values()),
-        completion_tokens=sum(ask.completion_tokens for ask in calls.values()),
-        retries=sum(response.retries for response in stored.values() if response),
-        cost=_cost(list(calls.values()), llm),
-    )
-    used = {name for sample in samples for name in _prompts_of(sample)}
+        for ask, response in zip(asks, stored, strict=True):
+            if ask.key in counted:
+                continue
+            counted.add(ask.key)
+            prompt_tokens += ask.prompt_tokens
+            completion_tokens += ask.completion_tokens
+            retries += response.retries if response else 0
+            of_call = _cost([ask], llm)
+            cost = of_call if not calls else None if cost is None or of_call is None else cost + of_call
+            calls += 1
     prompts = {name: digest for name, digest in info.prompts.items() if name in used}
-    return replace(info, seconds=seconds, usage=usage, prompts=prompts)
+    usage = Usage(calls, prompt_tokens, completion_tokens, retries, cost)
+    return replace(info, samples=Progress(len(samples), of, errors), seconds=seconds, usage=usage, prompts=prompts)
 
 
 def _prompts_of(sample: Sample) -> set[str]:
@@ -268,27 +268,46 @@ def _progress(llm: LLM, errors: int) -> str:
     return ", ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
 class _Place:
-    """A run's folder while it is worked in: what it holds of the run already, and its samples file opened for more."""
+    """Where the samples of a run are kept while it is made: in its folder, line by line, or in memory without one."""
 
-    info: RunInfo
-    samples: list[Sample]
-    out: TextIO | None
+    def __init__(self, info: RunInfo, file: Path | None = None, written: Sequence[Key] = (), errors: int = 0) -> None:
+        self.info, self.errors = info, errors
+        self.written = list(written)  # in the order of the lines
+        self._file = file
+        self._out = None if file is None else file.open("a", encoding="utf-8")
+        self._held: dict[Key, Sample] = {}
+
+    def add(self, sample: Sample) -> None:
+        sample, line = recordable(sample)
+        self.written.append(sample.key)
+        if self._out is None:
+            self._held[sample.key] = sample
+        else:
+            self._out.write(line)
+            self._out.flush()
+
+    def sorted(self, order: Iterable[Key]) -> Sequence[Sample]:
+        """Those of `order` that there are, in that order; the folder is left with them."""
+        if self._file is None:
+            return [self._held[key] for key in order if key in self._held]
+        return sort_samples(self._file, self.written, order)
+
+    def close(self) -> None:
+        if self._out is not None:
+            self._out.close()
 
 
 @contextlib.asynccontextmanager
 async def _opened(folder: str | Path | None, info: RunInfo, *, retry_errors: bool) -> AsyncIterator[_Place]:
     if folder is None:
-        yield _Place(info, [], None)
+        yield _Place(info)
         return
     path = Path(folder)
     lock = await _acquire(path)
     try:
-        kept, info = _take_up(path, info, retry_errors=retry_errors)
-        write_info(path, info)
-        with (path / "samples.jsonl").open("a", encoding="utf-8") as out:
-            yield _Place(info, kept, out)
+        with contextlib.closing(_take_up(path, info, retry_errors=retry_errors)) as place:
+            yield place
     finally:
         lock.release()
 
@@ -309,28 +328,33 @@ async def _acquire(path: Path) -> FileLock:
             return lock
 
 
-def _take_up(path: Path, info: RunInfo, *, retry_errors: bool) -> tuple[list[Sample], RunInfo]:
-    """The samples of a folder that still stand, by today's metrics; the others are put aside, failed ones if asked."""
-    file = path / "samples.jsonl"
+def _take_up(path: Path, info: RunInfo, *, retry_errors: bool) -> _Place:
+    """A folder with the samples that still stand, by today's metrics; others are put aside, failed ones if asked."""
     before = read_info(path) if (path / "run.json").exists() else None
-    samples, half_written = read_samples(file)
-    if before is None:
-        kept, outdated = samples, []
-    else:
+    samples, half_written = read_samples(path / "samples.jsonl")
+    scored_anew = False
+    if before is not None:
         check_same_run(path, before, info)
-        outdated = [sample for sample in samples if _is_outdated(sample, before, info)]
-        kept = [sample for sample in samples if sample not in outdated] if outdated else samples
+        scored_anew = before.scoring != info.scoring and info.condition.annotates is None
         info = replace(info, studies=sorted({*before.studies, *info.studies}), seconds=before.seconds)
         if info.endpoint == RECORDED:
             info = replace(info, endpoint=before.endpoint)
-        if before.scoring != info.scoring and info.condition.annotates is None:
-            kept = [rescore(sample) for sample in kept]
-    if outdated:
-        with (path / "superseded.jsonl").open("a", encoding="utf-8") as aside:
-            aside.writelines(map(sample_line, outdated))
-    kept = [sample for sample in kept if sample.error is None or not (retry_errors or _is_unreached(sample.error))]
-    write_samples(file, kept)
-    return kept, replace(info, half_written=half_written)
+    errors = 0
+
+    def standing() -> Iterator[Sample]:
+        nonlocal errors
+        for sample in samples:
+            if before is not None and _is_outdated(sample, before, info):
+                with (path / "superseded.jsonl").open("a", encoding="utf-8") as aside:
+                    aside.write(sample_line(sample))
+            elif sample.error is None or not (retry_errors or _is_unreached(sample.error)):
+                errors += sample.error is not None
+                yield rescore(sample) if scored_anew else sample
+
+    written = write_samples(path / "samples.jsonl", standing())
+    info = replace(info, half_written=half_written)
+    write_info(path, info)
+    return _Place(info, path / "samples.jsonl", written, errors)
 
 
 def _is_unreached(error: SampleError) -> bool:

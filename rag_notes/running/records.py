@@ -1,7 +1,8 @@
 """A run on disk: `run.json` (what was run, with what) and `samples.jsonl` (a line for each question and method)."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -11,8 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from rag_notes.events import Counts, Event
-from rag_notes.files import SHIPPED, write_atomically
+from rag_notes.files import SHIPPED, replacing, write_atomically
 from rag_notes.llm.errors import encodable
+from rag_notes.running.lines import Lines, reader, sort_lines
 from rag_notes.running.old_records import info_of, sample_of
 from rag_notes.types import InputError, Question
 
@@ -180,10 +182,11 @@ class Run:
     """A run as its two files hold it: `info` is run.json, `samples` the lines of samples.jsonl in their order.
 
     `folder` is where it lies, None for a run that was not written; `repeats` are the runs that this one is pooled of.
+    The samples of a folder are read when they are asked for, and are those that it had when the run was read or made.
     """
 
     info: RunInfo
-    samples: list[Sample] = field(default_factory=list)
+    samples: Sequence[Sample] = ()
     folder: Path | None = None
     repeats: tuple["Run", ...] = ()
 
@@ -214,26 +217,36 @@ class Run:
         """The questions that have a sample, each once."""
         return list({sample.question.id: sample.question for sample in self.samples}.values())
 
+    @property
+    def keys(self) -> Sequence[Key]:
+        """Method and question id of each sample."""
+        return self.samples.keys if isinstance(self.samples, Lines) else [sample.key for sample in self.samples]
+
     def only(self, methods: Iterable[str]) -> "Run":
         """The part of this run that these methods made. Raises KeyError for one that it does not have."""
         methods = list(methods)
         wanted = {name: self.info.methods[name] for name in methods}
+        places = [place for place, (method, _) in enumerate(self.keys) if method in wanted]
         return replace(
             self,
             info=replace(self.info, methods=wanted),
-            samples=[sample for sample in self.samples if sample.method in wanted],
+            samples=self.at(places),
             repeats=tuple(run.only(methods) for run in self.repeats),
         )
 
-    def of(self, method: str) -> list[Sample]:
+    def of(self, method: str) -> Sequence[Sample]:
         """The samples of one method, in the order of the questions."""
-        return [sample for sample in self.samples if sample.method == method]
+        return self.at(place for place, (name, _) in enumerate(self.keys) if name == method)
+
+    def at(self, places: Iterable[int]) -> Sequence[Sample]:
+        """The samples at these places."""
+        return self.samples.at(places) if isinstance(self.samples, Lines) else [self.samples[i] for i in places]
 
     def sample(self, method: str, question_id: str) -> Sample:
         """The sample of one method on one question. Raises KeyError where the run has none."""
-        for sample in self.samples:
-            if sample.key == (method, question_id):
-                return sample
+        for place, key in enumerate(self.keys):
+            if key == (method, question_id):
+                return self.samples[place]
         raise KeyError(f"no sample of {method!r} on {question_id!r} in this run of {self.methods}")
 
     def seconds(self, sample: Sample) -> float | None:
@@ -308,23 +321,34 @@ def read_info(folder: str | Path) -> RunInfo:
         raise RecordError(f"{path}: {error}; move the folder away to run anew") from None
 
 
-def read_samples(path: Path) -> tuple[list[Sample], int]:
+def read_samples(path: Path) -> tuple[Sequence[Sample], int]:
     """The samples of a file and how many half-written last lines were left out (0 or 1: a killed run's).
 
-    Raises RecordError naming line and field where any other line is malformed.
+    Every line is checked, and read again when its sample is asked for. Raises RecordError naming line and field where
+    one but the last is malformed.
     """
-    samples: list[Sample] = []
     if not path.exists():
-        return samples, 0
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines[:-1], 1):
-        try:
-            samples.append(_read(_SAMPLE, line, sample_of, "question_id"))
-        except ValueError as error:
-            raise RecordError(
-                f"{path}, line {number}: not a sample: {error}; delete the line to run it again"
-            ) from None
-    return samples, int(bool(lines[-1]))
+        return [], 0
+    keys: list[Key] = []
+    starts, start = array("q"), 0
+    read = reader(path, _parse)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return Lines(read, keys, starts), 1
+            try:
+                keys.append(read(start).key)
+            except ValueError as error:
+                raise RecordError(
+                    f"{path}, line {number}: not a sample: {error}; delete the line to run it again"
+                ) from None
+            starts.append(start)
+            start += len(line)
+    return Lines(read, keys, starts), 0
+
+
+def _parse(line: bytes) -> Sample:
+    return _read(_SAMPLE, line, sample_of, "question_id")
 
 
 def write_info(folder: Path, info: RunInfo) -> None:
@@ -354,15 +378,23 @@ def _encodable(kind: TypeAdapter[T], value: T) -> T:
     return kind.validate_json(encodable(json.dumps(kind.dump_python(value), ensure_ascii=False)))
 
 
-def write_samples(path: Path, samples: Iterable[Sample]) -> None:
-    """Write all samples at once, atomically."""
-    write_atomically(path, "".join(map(sample_line, samples)))
+def write_samples(path: Path, samples: Iterable[Sample]) -> list[Key]:
+    """Write all samples, atomically; returns their keys."""
+    keys = []
+    with replacing(path) as file:
+        for sample in samples:
+            file.write(sample_line(sample).encode())
+            keys.append(sample.key)
+    return keys
 
 
-def sort_samples(path: Path, written: Sequence[Key], order: Sequence[Key]) -> None:
-    """Put the lines of a file of samples, which are those of `written`, in the order of `order`, atomically."""
-    lines: Mapping[Key, bytes] = dict(zip(written, path.read_bytes().splitlines(keepends=True), strict=True))
-    write_atomically(path, b"".join(lines[key] for key in order if key in lines).decode())
+def sort_samples(path: Path, written: Sequence[Key], order: Iterable[Key]) -> Sequence[Sample]:
+    """Put the lines of a file of samples, which are those of `written`, in the order of `order`, atomically.
+
+    Returns the samples that `order` has; others are left out.
+    """
+    keys, starts = sort_lines(path, written, order)
+    return Lines(reader(path, _parse), keys, starts)
 
 
 def _read(kind: TypeAdapter[T], text: bytes, of_old: Callable[[dict[str, Any]], dict[str, Any]], mark: str) -> T:

@@ -1,5 +1,6 @@
 """Single questions seen by several methods (Adaptive-Note, Table A5; DeepNote, Tables 21 to 23; Chain-of-Note, 6)."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -46,7 +47,7 @@ class CaseStudies(Study):
     @property
     def shown(self) -> list[str]:
         """The ids of the questions that are shown."""
-        known = {sample.question.id for sample in self.runs[0].samples}
+        known = {question_id for _, question_id in self.runs[0].keys}
         return [name for name in self.question_ids if name in known] or self.picked
 
     @property
@@ -104,24 +105,24 @@ def answers(run: Run, question_ids: Sequence[str]) -> pd.DataFrame:
 
 
 def cases_figure(run: Run, question_ids: Sequence[str]) -> NotebookFigure:
-    """Draw who got which question right: a row a question, a column a method, a mark for right, wrong and so on.
+    """Draw who got which question right: a row a method, a column a question, a mark for right, wrong and so on.
 
     Raises ValueError where no question is given, KeyError where the run lacks one.
     """
     if not question_ids:
         raise InputError("nothing to draw: no question is given")
     with mpl.rc_context(STYLE):
-        size = (1.6 + 0.75 * len(run.methods), 1.1 + 0.3 * len(question_ids))
+        size = (max(5.5, 2.0 + 0.9 * len(question_ids)), 1.2 + 0.2 * len(run.methods))  # at least the legend's width
         figure = NotebookFigure(figsize=size, layout="constrained")
         axes = figure.subplots()
-        for row, question_id in enumerate(question_ids):
-            for column, method in enumerate(run.methods):
+        for column, question_id in enumerate(question_ids):
+            for row, method in enumerate(run.methods):
                 colour, marker = _MARKS[correctness(run.sample(method, question_id))]
-                axes.plot(column, row, color=colour, marker=marker, linestyle="none", markersize=8)
-        axes.set_xticks(range(len(run.methods)), [method_label(name).replace(" ", "\n") for name in run.methods])
-        axes.set_yticks(range(len(question_ids)), list(question_ids))
-        axes.set_xlim(-0.5, len(run.methods) - 0.5)
-        axes.set_ylim(len(question_ids) - 0.5, -0.5)  # the first question on top
+                axes.plot(column, row, color=colour, marker=marker, linestyle="none", markersize=6)
+        axes.set_yticks(range(len(run.methods)), [method_label(name) for name in run.methods])
+        axes.set_xticks(range(len(question_ids)), [textwrap.fill(name, 12) for name in question_ids])
+        axes.set_xlim(-0.5, len(question_ids) - 0.5)
+        axes.set_ylim(len(run.methods) - 0.5, -0.5)  # the first method on top
         axes.tick_params(length=0)
         axes.grid(visible=True)
         handles = [
@@ -138,7 +139,8 @@ def pick_cases(run: Run, method: str, baseline: str) -> list[str]:
     They are picked by correctness alone, in the order of the questions, so that nobody chose them.
     """
     by_kind: dict[tuple[bool, bool], str] = {}
+    of_baseline = {sample.question.id: correctness(sample) == "right" for sample in run.of(baseline)}
     for sample in run.of(method):
-        other = run.sample(baseline, sample.question.id)
-        by_kind.setdefault((correctness(sample) == "right", correctness(other) == "right"), sample.question.id)
+        question_id = sample.question.id
+        by_kind.setdefault((correctness(sample) == "right", of_baseline[question_id]), question_id)
     return [by_kind[kind] for kind in ((True, False), (False, True), (True, True), (False, False)) if kind in by_kind]

@@ -1,6 +1,6 @@
 """What methods cost against what they score (DeepNote, Table 9; Chain-of-Note, Table 5): the Pareto front."""
 
-import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,8 +8,9 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from rag_notes.config import ConfigError, load_prices, load_study
 from rag_notes.llm.client import Price
@@ -25,13 +26,11 @@ from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
 from rag_notes.types import InputError
 
-_PANEL_WIDTH, _PANEL_HEIGHT = 2.6, 2.5  # inches
-_LEGEND_COLUMNS = 6
+_WIDTH, _ROW = 7.0, 0.18  # inches, of a page and for a method
 _EQUAL_TOKENS = [
     *("dataset", "method", "tokens", "vote", "samples", "vote_tokens"),
     *("n", "difference", "low", "high", "p", "p_holm"),
 ]
-_OFFSETS = (5, -5, 12, -12)  # points above the mark, so that neighbours of one height do not hide each other
 
 
 async def run(
@@ -46,14 +45,18 @@ async def run(
         raise ConfigError(f"model_priced: {model_priced!r} is not in conf/prices.yaml, which has {list(load_prices())}")
     config = load_study("cost", options)
     runs = await run_methods(config, options, progress=progress)
-    return Cost(config, options, priced(runs, price), metric)
+    note = (
+        f"Cost at the price of {model_priced} on {price['date']} ({price['source']}) where a model has none of its own."
+    )
+    return Cost(config, options, priced(runs, price), metric, note)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cost(Study):
-    """Money, calls and time of every method against its score."""
+    """Money, calls, tokens and time of every method against its score."""
 
     metric: str
+    note: str
 
     @once
     def table(self) -> pd.DataFrame:
@@ -73,18 +76,25 @@ class Cost(Study):
         return at_equal_tokens(self.runs, self.metric, **self.clustered)
 
     def figure(self) -> NotebookFigure:
-        """The Pareto front; saved with the table."""
-        return self.save(pareto_figure(self.table(), self.metric), self.table())
+        """The Pareto front by money, calls and tokens; saved with the table.
+
+        Seconds are left to the table: those of a call contain its waiting for others at the server.
+        """
+        drawn = self.table()
+        drawn = drawn[drawn["cost_metric"] != "seconds"]
+        return self.save(pareto_figure(drawn, self.metric, self.note), self.table())
 
 
-def priced(runs: Sequence[Run], price: Mapping[str, float]) -> list[Run]:
+def priced(runs: Sequence[Run], price: Mapping[str, Any]) -> list[Run]:
     """The runs with a `cost` for every sample without error: its own, or its tokens at this price.
 
+    The traces are left out, as nothing of this study reads them.
     `price` has `prompt` and `completion` in US dollars per million tokens, as in conf/prices.yaml.
     """
     per_token = Price(price["prompt"], price["completion"])
 
     def with_cost(sample: Sample) -> Sample:
+        sample = replace(sample, trace=[])
         if sample.error is not None or "cost" in sample.metrics:
             return sample
         cost = per_token.of(sample.counts.prompt_tokens, sample.counts.completion_tokens)
@@ -168,67 +178,61 @@ def at_equal_tokens(
     return pd.DataFrame(rows, columns=_EQUAL_TOKENS)
 
 
-def pareto_figure(points: pd.DataFrame, metric: str) -> NotebookFigure:
-    """Draw what `costs_and_scores` gave: a panel for each data set and count, methods by number, the front joined.
+def pareto_figure(points: pd.DataFrame, metric: str, note: str = "") -> NotebookFigure:
+    """Draw what `costs_and_scores` gave: a line for each method, the cheapest on top, with its score and each cost.
 
-    The horizontal axis is logarithmic; the legend names the numbers; methods off the front are hollow. Raises
-    ValueError where there is nothing to draw.
+    A row of panels a data set; intervals are horizontal, the axes of costs logarithmic. Methods on the front of a cost
+    are filled there. `note` stands below it all. Raises ValueError where there is nothing to draw.
     """
     if points.empty:
         raise InputError("nothing to draw: no question was answered without error")
-    datasets, kinds, methods = (list(dict.fromkeys(points[name])) for name in ("dataset", "cost_metric", "method"))
+    datasets, kinds = (list(dict.fromkeys(points[name])) for name in ("dataset", "cost_metric"))
+    orders = {name: _by_cost(points[points["dataset"] == name]) for name in datasets}
+    heights = [0.95 + _ROW * len(order) for order in orders.values()]
     with mpl.rc_context(STYLE):
-        legend_rows = math.ceil(len(methods) / _LEGEND_COLUMNS)
+        note = textwrap.fill(note, int(_WIDTH / 0.065))
         figure = NotebookFigure(
-            figsize=(len(kinds) * _PANEL_WIDTH, len(datasets) * _PANEL_HEIGHT + 0.17 * legend_rows),
-            layout="constrained",
+            figsize=(_WIDTH, sum(heights) + 0.22 * (3 + note.count("\n"))),
+            layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.05),
         )
-        grid = figure.subplots(len(datasets), len(kinds), squeeze=False)
-        for axes_row, dataset in zip(grid, datasets, strict=True):
-            for axes, kind in zip(axes_row, kinds, strict=True):
-                cells = points[(points["dataset"] == dataset) & (points["cost_metric"] == kind)]
-                _panel(axes, cells, methods)
-                axes.set_xlabel(f"{axis_label(str(kind))}\n{count_label(cells)}")
-                axes.set_ylabel(axis_label(metric))
-            axes_row[0].set_title(str(dataset), loc="left", fontweight="bold")
-        names = [f"{number} {method_label(str(name))}" for number, name in enumerate(methods, 1)]
-        figure.legend(
-            [Line2D([], [], linestyle="none", marker="none")] * len(names),
-            names,
-            loc="outside lower center",
-            ncols=_LEGEND_COLUMNS,
-            handlelength=0,
-            handletextpad=0,
-        )
+        grid = figure.add_gridspec(len(datasets), 1 + len(kinds), height_ratios=heights)
+        for i, (dataset, order) in enumerate(orders.items()):
+            cells = points[points["dataset"] == dataset]
+            scores = cells[cells["cost_metric"] == cells["cost_metric"].iloc[0]].assign(front=False)
+            axes = figure.add_subplot(grid[i, 0])
+            _panel(axes, scores, "score", 100, order)
+            axes.set_xlabel(f"{axis_label(metric)}\n{count_label(scores)}")
+            axes.set_yticks(range(len(order)), [method_label(name) for name in order])
+            axes.set_title(str(dataset), loc="left", fontweight="bold")
+            for j, kind in enumerate(kinds, 1):
+                axes = figure.add_subplot(grid[i, j], sharey=axes)
+                _panel(axes, cells[cells["cost_metric"] == kind], "cost", scale(str(kind)), order)
+                axes.set_xscale("log")
+                axes.xaxis.set_major_locator(LogLocator(numticks=4))
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axes.xaxis.set_minor_formatter(NullFormatter())
+                axes.set_xlabel(textwrap.fill(axis_label(str(kind)), 22))
+                axes.tick_params(labelleft=False)
+        mark = Line2D([], [], color=PALETTE[0], marker="o", linestyle="none")
+        handles = {mark: "on the front: no other method scores as much for less"}
+        figure.legend(list(handles), list(handles.values()), title=note, title_fontsize=8, loc="outside lower center")
     return figure
 
 
-def _panel(axes: Axes, cells: pd.DataFrame, methods: Sequence[str]) -> None:
-    scaled = cells.assign(x=scale(str(cells["cost_metric"].iloc[0])) * cells["cost"], y=100 * cells["score"])
-    front = scaled[scaled["front"]].sort_values(["x", "y"], kind="stable")
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(LogFormatter())  # plain numbers too
-    axes.plot(front["x"], front["y"], color=PALETTE[0], marker="none", zorder=1)
-    labelled: dict[float, int] = {}  # by height, the points that have a label: the next one goes to another place
-    for _, here in scaled.groupby(["y", "x"], sort=True):  # methods at one point share a label
-        x, y, on_front = float(here["x"].iloc[0]), float(here["y"].iloc[0]), bool(here["front"].any())
-        offset = _OFFSETS[labelled.get(y, 0) % len(_OFFSETS)]
-        labelled[y] = labelled.get(y, 0) + 1
-        colour = PALETTE[0] if on_front else "#595959"
-        axes.plot(
-            x, y, marker="o", color=colour, markerfacecolor=colour if on_front else "white", linestyle="none", zorder=2
-        )
-        axes.annotate(
-            ", ".join(str(methods.index(name) + 1) for name in here["method"]),
-            (x, y),
-            xytext=(0, offset),
-            textcoords="offset points",
-            ha="center",
-            va="bottom" if offset > 0 else "top",
-            fontsize=6.5,
-            fontweight="bold" if on_front else "normal",
-            color=colour,
-        )
-    axes.margins(x=0.1, y=0.12)
+def _by_cost(cells: pd.DataFrame) -> list[str]:
+    """The methods of a data set, the cheapest first."""
+    first = cells[cells["cost_metric"] == cells["cost_metric"].iloc[0]]
+    return list(first.sort_values(["cost", "method"], kind="stable")["method"])
+
+
+def _panel(axes: Axes, cells: pd.DataFrame, what: str, factor: float, order: Sequence[str]) -> None:
+    axes.set_ylim(len(order) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
     axes.grid(visible=True)
+    for row in cells.to_dict("records"):
+        place, colour = order.index(row["method"]), PALETTE[0] if row["front"] else "#595959"
+        reach = [factor * row[f"{what}_low"], factor * row[f"{what}_high"]]
+        axes.plot(reach, [place, place], color=colour, marker="none")
+        face = colour if row["front"] else "white"
+        axes.plot(factor * row[what], place, color=colour, marker="o", markerfacecolor=face, linestyle="none", zorder=3)
+    axes.margins(x=0.08)

@@ -19,6 +19,7 @@ from rag_notes.files import here, here_or_shipped, write_atomically
 from rag_notes.options import choices
 from rag_notes.running.run import label
 from rag_notes.studies.base import RUNS_MIME
+from rag_notes.terminal import PROGRESS_LINE
 
 # A kernel that can encrypt what it sends over TCP does so; it would warn each time that it does not.
 _ENCRYPTED = traitlets.config.Config(
@@ -124,5 +125,9 @@ def _strip(notebook: nbformat.NotebookNode) -> None:
         for name in ("papermill", "execution"):
             holder.metadata.pop(name, None)
     for cell in notebook.cells:
+        for out in cell.get("outputs", []):
+            if out.get("name") == "stderr":
+                text = PROGRESS_LINE.sub("", out.text)
+                out.text = "" if "\r" in text or text.isspace() else text
         if "outputs" in cell:
-            cell.outputs = [out for out in cell.outputs if not (out.get("name") == "stderr" and "\r" in out.text)]
+            cell.outputs = [out for out in cell.outputs if out.get("text") != ""]

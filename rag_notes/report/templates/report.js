@@ -1,30 +1,32 @@
-// Hides, counts and sorts the answers of index.html. The state is the fragment of the address (#q=rome&correctness=wrong),
-// so that a view can be bookmarked and shared. Text goes into the page as text only, never as markup.
+// Lists, filters, counts and sorts the answers of index.html. The state is the fragment of the address (#q=rome&correctness=wrong),
+// so that a view can be bookmarked and shared. What the reader types goes into the page as text only, never as markup.
 "use strict";
 
 (() => {
   const form = document.getElementById("filters");
   const list = document.getElementById("list");
   const shown = document.getElementById("shown");
+  const more = document.getElementById("more");
   const facets = ["run", "correctness", "method", "flag"];
 
   // Case, accents and width of letters do not matter to a search.
   const plain = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
 
-  const questions = [...list.children].map((element, order) => {
-    const head = plain(element.querySelector("h3").textContent + "\n" + element.querySelector(".gold").textContent);
-    const rows = [...element.querySelectorAll("li")].map((row) => ({
-      element: row,
-      run: [element.dataset.run],
-      correctness: [row.dataset.correctness],
-      method: [row.dataset.method],
-      flag: row.dataset.flag.split(" "),
-      text: head + "\n" + plain(row.querySelector(".method").textContent + "\n" + row.querySelector(".answer").textContent),
-    }));
-    const right = rows.filter((row) => row.correctness[0] === "right").length / rows.length;
-    return { element, order, rows, right };
-  });
-  const rows = questions.flatMap((question) => question.rows);
+  // The answers come as a script for each run (a page from disk may not fetch). The HTML of a question, which the
+  // report wrote and escaped, goes into the page when it is shown.
+  const questions = [], rows = [];
+  window.ragNotesAnswers = (run, list) => {
+    for (const [html, head, answers] of list) {
+      const searched = plain(head);
+      const own = answers.map(([method, correctness, flags, searches, tokens, seconds, text]) => ({
+        run: [run], correctness: [correctness], method: [method], flag: flags, searches, tokens, seconds,
+        text: searched + "\n" + plain(text),
+      }));
+      const right = own.filter((row) => row.correctness[0] === "right").length / own.length;
+      questions.push({ html, order: questions.length, rows: own, right });
+      rows.push(...own);
+    }
+  };
 
   // The texts of the traces come as scripts (a page from disk may not fetch), once they are searched.
   const texts = new Map(); // run -> { strings, plain, rows }, or null while they are loaded
@@ -76,15 +78,23 @@
     return (from ? "… " : "") + text.slice(from, to).replace(/\s+/g, " ").trim() + (to < text.length ? " …" : "");
   };
 
-  const setFound = (row, text) => {
-    let found = row.element.querySelector(".found");
-    if (!text) { found?.remove(); return; }
-    if (!found) {
-      found = document.createElement("p");
-      found.className = "found";
-      row.element.append(found);
+  const elementOf = (question) => {
+    if (!question.element) {
+      const holder = document.createElement("template");
+      holder.innerHTML = question.html;
+      question.element = holder.content.firstElementChild;
     }
-    found.textContent = text;
+    [...question.element.querySelectorAll("li")].forEach((item, i) => {
+      const row = question.rows[i];
+      item.hidden = !row.shown;
+      item.querySelector(".found")?.remove();
+      if (!row.found) return;
+      const found = document.createElement("p");
+      found.className = "found";
+      found.textContent = row.found;
+      item.append(found);
+    });
+    return question.element;
   };
 
   const update = () => {
@@ -105,7 +115,7 @@
         found ||= snippet(row.run[0], index, term);
         return true;
       });
-      setFound(row, all ? found : "");
+      row.found = all ? found : "";
       return all;
     };
     const wanted = Object.fromEntries(facets.map((name) => [name, new Set(state.getAll(name))]));
@@ -115,7 +125,7 @@
     for (const row of rows) {
       const matched = matches(row);
       const misfits = matched ? facets.filter((name) => !fits(row, name)) : facets;
-      row.element.hidden = misfits.length > 0;
+      row.shown = misfits.length === 0;
       answers += misfits.length === 0;
       // A choice counts what it would show, the other choices as they are.
       for (const name of facets)
@@ -128,25 +138,30 @@
       box.parentElement.querySelector(".count").textContent = count;
       box.parentElement.classList.toggle("none", count === 0);
     }
-    for (const question of questions) question.element.hidden = question.rows.every((row) => row.element.hidden);
-    sort(state.get("sort"));
-    const left = questions.filter((question) => !question.element.hidden).length;
+    matching = sorted(questions.filter((question) => question.rows.some((row) => row.shown)), state.get("sort"));
+    list.replaceChildren();
+    show();
     shown.textContent =
-      `${answers} of ${rows.length} answers, ${left} of ${questions.length} questions` +
+      `${answers} of ${rows.length} answers, ${matching.length} of ${questions.length} questions` +
       (waiting ? " (loading the texts of the traces …)" : "") +
       (strangers.length ? `. Not in this report: ${strangers.join(", ")}` : "");
   };
 
-  const most = (question, name) =>
-    Math.max(...question.rows.filter((row) => !row.element.hidden).map((row) => Number(row.element.dataset[name])));
-  let sorted = "";
-  const sort = (by) => {
-    if (!by && !sorted) return;
-    sorted = by;
-    const key = { hardest: (q) => q.right, easiest: (q) => -q.right }[by] ?? (by ? (q) => -most(q, by) : () => 0);
-    const keys = new Map(questions.map((question) => [question, key(question)]));
-    const ordered = [...questions].sort((a, b) => keys.get(a) - keys.get(b) || a.order - b.order);
-    list.replaceChildren(...ordered.map((question) => question.element));
+  // As many questions as a screen or a few take; a button shows the next ones.
+  const STEP = 100;
+  let matching = [];
+  const show = () => {
+    const from = list.children.length;
+    list.append(...matching.slice(from, from + STEP).map(elementOf));
+    more.hidden = list.children.length >= matching.length;
+  };
+
+  const most = (question, name) => Math.max(...question.rows.filter((row) => row.shown).map((row) => row[name]));
+  const sorted = (found, by) => {
+    if (!by) return found;
+    const key = { hardest: (q) => q.right, easiest: (q) => -q.right }[by] ?? ((q) => -most(q, by));
+    const keys = new Map(found.map((question) => [question, key(question)]));
+    return found.sort((a, b) => keys.get(a) - keys.get(b) || a.order - b.order);
   };
 
   const readAddress = () => {
@@ -165,7 +180,11 @@
     history.replaceState(null, "", fragment ? `#${fragment}` : location.pathname + location.search);
   };
 
-  form.hidden = false;
+  const begin = () => {
+    form.hidden = false;
+    readAddress();
+    if (!location.hash.includes("=")) update();
+  };
   if (matchMedia("(max-width: 60rem)").matches) document.getElementById("choices").open = false;
   let typing;
   form.addEventListener("input", () => {
@@ -180,6 +199,6 @@
     event.preventDefault();
     form.elements.q.focus();
   });
-  readAddress();
-  if (!location.hash.includes("=")) update();
+  more.addEventListener("click", show);
+  document.addEventListener("DOMContentLoaded", begin); // the scripts with the answers have run then
 })();
