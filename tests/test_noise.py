@@ -136,6 +136,35 @@ def test_the_record_of_a_run_says_how_much_noise() -> None:
         with_noise(Dataset("bare", (Question("q", "Who?"),), CORPUS), Ranking(lambda _: RANKING), 40)
 
 
+def retrieved(question: Question, percent: int, top_k: int = 5, ranking: list[str] = RANKING) -> list[str]:
+    dataset, retriever = with_noise(
+        Dataset("made", (question,), CORPUS), Ranking(lambda _: ranking), percent, "retrieved"
+    )
+    assert dataset.questions == (question,)
+    return [hit.passage.id for hit in retriever.search([question.question], top_k)[0]]
+
+
+def test_noise_of_the_retrieved_list_fills_both_kinds_from_the_top() -> None:
+    # By annotation bridge and builder are gold, last and third of the list; twin is not, whatever it holds.
+    assert set(retrieved(BRIDGE, 60)) == {"builder", "bridge", "twin", "n3", "n1"}
+    assert set(retrieved(BRIDGE, 80)) == {"builder", "twin", "n3", "n1", "sea"}
+    assert set(retrieved(BRIDGE, 100)) == {"twin", "n3", "n1", "sea", "n2"}
+    # Two gold passages are too few for 0 %: the next others fill the five.
+    assert set(retrieved(BRIDGE, 0)) == set(retrieved(BRIDGE, 60))
+
+
+def test_without_annotation_the_answer_in_a_retrieved_passage_makes_it_gold() -> None:
+    asked = replace(BRIDGE, gold_ids=())
+    assert set(retrieved(asked, 60)) == {"twin", "builder", "n3", "n1", "sea"}
+    assert set(retrieved(asked, 80)) == {"twin", "n3", "n1", "sea", "n2"}
+    assert set(retrieved(asked, 100, top_k=2)) == {"n3", "n1"}
+    # A list of gold alone has no noise to give.
+    assert set(retrieved(asked, 100, top_k=2, ranking=["twin", "builder"])) == {"twin", "builder"}
+    assert len({tuple(sorted(retrieved(asked, percent))) for percent in (0, 20, 40, 60)}) == 1
+    with pytest.raises(ConfigError, match="dataset made: no question has gold passages or answer among the retrieved"):
+        retrieved(asked, 20, ranking=["n1", "n2"])
+
+
 async def _run(dataset: Dataset, retriever: ControlledNoise) -> Run:
     script = by_stage(answer_short="Dumfries", answer_yes_no="No", answer_long_form="Baltic")
     return await evaluate(
