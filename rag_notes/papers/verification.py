@@ -213,7 +213,8 @@ class _Evidence:
         cell, beside, _, fitting = parts[0]
         if len({model_of(part.cell.run) for part in parts}) > 1:
             raise NotRunError(f"the runs of {', '.join(MADE_OF[dataset])} have different models")
-        key = (*(name for part in parts for name in part[:2] for name in (name.folder, name.method)), metric)
+        sides = [side for part in parts for side in (part.cell, part.beside)]
+        key = (*(name for side in sides for name in (side.folder, side.method)), metric)
         if key not in self._measured:
             # Each data set counts alike in a mean over several, however many questions it has.
             n = sum(len(part.both) for part in parts)
