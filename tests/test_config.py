@@ -77,7 +77,7 @@ def test_a_part_of_the_questions_that_cannot_be_is_refused(option: str, problem:
 
 @pytest.mark.parametrize("study", choices("study"))
 def test_every_study_composes_and_has_its_notebook(study: str) -> None:
-    settings = load_config([f"study={study}"]).study
+    settings = load_config([f"study={study}", "llm.unrecorded=[]"]).study
     assert settings.name == study
     assert (PROJECT / settings.notebook).is_file()
 

@@ -16,6 +16,7 @@ from rag_notes.running.records import Condition, Run
 from rag_notes.running.run import with_noise
 from rag_notes.studies import robustness
 from rag_notes.types import Dataset, Hit, Passage, QAPair, Question
+from tests.made import Scores, make_run
 from tests.scripted import ScriptedLLM, ScriptedRetriever, by_stage
 
 BRIDGE = Question("q1", "Where was its builder born?", ("Dumfries",), gold_ids=("bridge", "builder"))
@@ -199,6 +200,16 @@ def test_the_study_runs_every_ratio_in_a_folder_of_its_own(tmp_path: Path) -> No
     ]
     again = asyncio.run(robustness.run(options, progress=False))
     assert [run.samples for run in again.runs] == [run.samples for run in study.runs]
+
+
+def test_questions_are_split_by_whether_their_answer_was_found() -> None:
+    scores: Scores = {"acc": [1, 0, 1], "answer_in_passages_first": [1.0, 0.0, 1.0]}
+    run = make_run("made", {"vanilla": scores, "no_retrieval": {"acc": [0, 1, 0]}})
+    found, not_found = robustness.by_found([run])
+    assert (found.label, not_found.label) == ("made, answer found", "made, answer not found")
+    for name in ("vanilla", "no_retrieval"):  # a method that finds nothing has the same questions as the others
+        assert [sample.question.id for sample in found.of(name)] == ["q0", "q2"]
+        assert [sample.question.id for sample in not_found.of(name)] == ["q1"]
 
 
 def test_a_study_without_ratios_is_refused() -> None:

@@ -258,7 +258,9 @@ def _row(sample: Sample, found: Sample | None) -> dict[str, Any]:
 
 
 def _marked(found: Sample, language: Language) -> int:
-    text = "\n".join(line for ask in answered(found.trace) for line in parse_lines((ask.response or "").replace("**", "")))
+    text = "\n".join(
+        line for ask in answered(found.trace) for line in parse_lines((ask.response or "").replace("**", ""))
+    )
     return 0 if normalize_answer(text, language) in _NONE else _count(text, language)
 
 
