@@ -167,6 +167,7 @@ def test_every_answer_is_put_to_it_and_what_is_missing_is_told(tmp_path: Path) -
         "dataset=mini_zh",
         "limit=1",
         "llm.unrecorded=[]",
+        "~study.variants.vanilla_k3",
         "method=[vanilla]",
         f"runs={tmp_path}",
         "retriever.cache=null",
