@@ -277,6 +277,8 @@ def noise_figure(table: pd.DataFrame, metrics: Sequence[str] = ("em", "f1", "acc
 def _lines(axes: Axes, cells: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
     for method, look in looks.items():
         line = cells[cells["method"] == method].sort_values("noise_percent")
+        if line.empty:
+            continue  # only the paper, or only a run, has it
         axes.plot(line["noise_percent"], line["value"], **look)
         if "low" in line:
             axes.fill_between(
