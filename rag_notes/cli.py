@@ -246,6 +246,8 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     pages.add_argument("files", nargs="+", type=Path, metavar="FILE", help="for example README.md docs/results.md")
     pages.add_argument("--check", action="store_true", help="change nothing; the exit code is 1 where one would change")
     add("inconsistencies", commands.inconsistencies, "list what in the papers' own tables does not add up")
+    text = "list the tables and figures of the papers, with the commands that make them again"
+    add("coverage", commands.coverage, text)
 
 
 def _add_exchange(add: Callable[..., argparse.ArgumentParser]) -> None:

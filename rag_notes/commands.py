@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rag_notes.config import (
     ConfigError,
+    UnrecordedError,
     build_corpora,
     build_datasets,
     build_indexed_retriever,
@@ -94,7 +95,14 @@ def reproduce(args: argparse.Namespace) -> int:
     from rag_notes.studies.notebook import reproduce_all, studies
 
     named = any(option.startswith("study=") for option in args.options)
-    chosen = [args.options] if named else [[f"study={study}", *args.options] for study in studies(args.options)]
+    chosen = [args.options] if named else []
+    for study in () if named else studies(args.options):
+        try:
+            load_config([f"study={study}", *args.options])
+        except UnrecordedError as unrecorded:
+            say(f"left out: {unrecorded}", file=sys.stderr)
+        else:
+            chosen.append([f"study={study}", *args.options])
     lacking = 0
     for notebook, missing in reproduce_all(chosen):
         lacking += missing
@@ -399,6 +407,14 @@ def pages(args: argparse.Namespace, main: Callable[[Sequence[str]], int]) -> int
     for file, changed in stale.items():
         say(f"{file}: {'would change' if args.check else 'changed'}: {'; '.join(changed)}")
     return int(args.check and bool(stale))
+
+
+def coverage(args: argparse.Namespace) -> int:
+    """Say which table and figure of the papers has a command here."""
+    from rag_notes.papers.coverage import coverage_markdown
+
+    say(coverage_markdown())
+    return 0
 
 
 def inconsistencies(args: argparse.Namespace) -> int:

@@ -23,6 +23,7 @@ from rag_notes.llm.errors import encodable
 from rag_notes.options import CONF, choices, explain
 from rag_notes.prompts.templates import Templates
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
+from rag_notes.retrieval.noise import NoiseFrom
 from rag_notes.targets import TargetError, load_target
 from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive, Repeats
 
@@ -38,12 +39,17 @@ class ConfigError(InputError):
     """An option that does not exist or does not fit; the message names it and what would."""
 
 
+class UnrecordedError(ConfigError):
+    """A study whose responses no recording has; the message says how to run it."""
+
+
 class Study(BaseModel):
     """A study: its name, the notebook that tells it, and the variants of methods that it adds to them.
 
     A variant has a name of its own and the settings that differ from its `method`; it is left out where that method is
-    not among those chosen. `noise_percent` are the shares of noise among the passages that the study controls.
-    `datasets` are the only ones that it can be made of; empty, it is made of any.
+    not among those chosen. `noise_percent` are the shares of noise among the passages that the study controls,
+    `noise_from` says which passages are gold: the annotated ones, or those of the retrieved list. `datasets` are the
+    only ones that it can be made of; empty, it is made of any.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -52,6 +58,7 @@ class Study(BaseModel):
     notebook: str
     variants: dict[str, dict[str, Any]] = {}
     noise_percent: list[Annotated[int, Field(ge=0, le=100)]] = []
+    noise_from: NoiseFrom = "annotated"
     datasets: list[str] = []
 
 
@@ -102,6 +109,11 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     if other := [name for name in config.dataset if config.study.datasets and name not in config.study.datasets]:
         only = ", ".join(config.study.datasets)
         raise ConfigError(f"dataset={other[0]}: the study {config.study.name} is made of {only} alone")
+    if config.study.name in unrecorded:
+        raise UnrecordedError(
+            f"study={config.study.name}: its responses are not recorded; run it with a model that is asked, such as "
+            f"llm=openai, or with recordings of your own: llm.recordings=[FILE] llm.unrecorded=[]"
+        )
     config.study.variants = {name: of for name, of in config.study.variants.items() if name not in unrecorded}
     _add_variants(config)
     for name, settings in config.dataset.items():

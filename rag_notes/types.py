@@ -37,7 +37,7 @@ def _fit_for_files(name: str) -> str:
 Name = Annotated[str, AfterValidator(_fit_for_files)]
 """A setting that becomes a part of file names: it cannot lead out of a folder."""
 
-Selection = Literal["all", "papers", "offset/limit"]
+Selection = Literal["all", "papers", "cases", "offset/limit"]
 """Which questions of a file are asked: all, exactly those on which the papers' authors evaluated, or a part of them."""
 
 

@@ -16,6 +16,7 @@ from rag_notes.running.records import Condition, Run
 from rag_notes.running.run import with_noise
 from rag_notes.studies import robustness
 from rag_notes.types import Dataset, Hit, Passage, QAPair, Question
+from tests.made import Scores, make_run
 from tests.scripted import ScriptedLLM, ScriptedRetriever, by_stage
 
 BRIDGE = Question("q1", "Where was its builder born?", ("Dumfries",), gold_ids=("bridge", "builder"))
@@ -136,6 +137,35 @@ def test_the_record_of_a_run_says_how_much_noise() -> None:
         with_noise(Dataset("bare", (Question("q", "Who?"),), CORPUS), Ranking(lambda _: RANKING), 40)
 
 
+def retrieved(question: Question, percent: int, top_k: int = 5, ranking: list[str] = RANKING) -> list[str]:
+    dataset, retriever = with_noise(
+        Dataset("made", (question,), CORPUS), Ranking(lambda _: ranking), percent, "retrieved"
+    )
+    assert dataset.questions == (question,)
+    return [hit.passage.id for hit in retriever.search([question.question], top_k)[0]]
+
+
+def test_noise_of_the_retrieved_list_fills_both_kinds_from_the_top() -> None:
+    # By annotation bridge and builder are gold, last and third of the list; twin is not, whatever it holds.
+    assert set(retrieved(BRIDGE, 60)) == {"builder", "bridge", "twin", "n3", "n1"}
+    assert set(retrieved(BRIDGE, 80)) == {"builder", "twin", "n3", "n1", "sea"}
+    assert set(retrieved(BRIDGE, 100)) == {"twin", "n3", "n1", "sea", "n2"}
+    # Two gold passages are too few for 0 %: the next others fill the five.
+    assert set(retrieved(BRIDGE, 0)) == set(retrieved(BRIDGE, 60))
+
+
+def test_without_annotation_the_answer_in_a_retrieved_passage_makes_it_gold() -> None:
+    asked = replace(BRIDGE, gold_ids=())
+    assert set(retrieved(asked, 60)) == {"twin", "builder", "n3", "n1", "sea"}
+    assert set(retrieved(asked, 80)) == {"twin", "n3", "n1", "sea", "n2"}
+    assert set(retrieved(asked, 100, top_k=2)) == {"n3", "n1"}
+    # A list of gold alone has no noise to give.
+    assert set(retrieved(asked, 100, top_k=2, ranking=["twin", "builder"])) == {"twin", "builder"}
+    assert len({tuple(sorted(retrieved(asked, percent))) for percent in (0, 20, 40, 60)}) == 1
+    with pytest.raises(ConfigError, match="dataset made: no question has gold passages or answer among the retrieved"):
+        retrieved(asked, 20, ranking=["n1", "n2"])
+
+
 async def _run(dataset: Dataset, retriever: ControlledNoise) -> Run:
     script = by_stage(answer_short="Dumfries", answer_yes_no="No", answer_long_form="Baltic")
     return await evaluate(
@@ -170,6 +200,16 @@ def test_the_study_runs_every_ratio_in_a_folder_of_its_own(tmp_path: Path) -> No
     ]
     again = asyncio.run(robustness.run(options, progress=False))
     assert [run.samples for run in again.runs] == [run.samples for run in study.runs]
+
+
+def test_questions_are_split_by_whether_their_answer_was_found() -> None:
+    scores: Scores = {"acc": [1, 0, 1], "answer_in_passages_first": [1.0, 0.0, 1.0]}
+    run = make_run("made", {"vanilla": scores, "no_retrieval": {"acc": [0, 1, 0]}})
+    found, not_found = robustness.by_found([run])
+    assert (found.label, not_found.label) == ("made, answer found", "made, answer not found")
+    for name in ("vanilla", "no_retrieval"):  # a method that finds nothing has the same questions as the others
+        assert [sample.question.id for sample in found.of(name)] == ["q0", "q2"]
+        assert [sample.question.id for sample in not_found.of(name)] == ["q1"]
 
 
 def test_a_study_without_ratios_is_refused() -> None:

@@ -229,7 +229,7 @@ def test_no_difference_can_be_found() -> None:
     ("fields", "reason"),
     [
         ({"dataset": "musique"}, "no run of musique"),
-        ({"dataset": "average"}, "the claim is of no single data set"),
+        ({"dataset": "dnalign"}, "the claim is of no single data set"),
         ({"method": "deepnote_dpo"}, "there is no method deepnote_dpo"),
         ({"method": "amber"}, "no run of hotpotqa has amber"),
         ({"setting": "max_step=1;max_failure=1"}, "no run of hotpotqa has deepnote max_step=1 max_failure=1"),

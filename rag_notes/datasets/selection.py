@@ -9,7 +9,7 @@ from rag_notes.datasets._read import DataError, read_lines
 from rag_notes.files import SHIPPED
 from rag_notes.types import Dataset, NonNegative, Positive, Question
 
-Asked = Literal["all", "papers"]
+Asked = Literal["all", "papers", "cases"]
 
 _LISTS = SHIPPED / "data" / "paper" / "questions"
 
@@ -33,21 +33,22 @@ def cut(dataset: Dataset, *, offset: NonNegative = 0, limit: Positive | None = N
 def asked(dataset: Dataset, questions: Asked, listed: str, path: str) -> Dataset:
     """Return the data set of the file `path` with all questions, or with those of the papers in the papers' order.
 
-    The papers' are known by the SHA-256 of their text (data/paper/questions/`listed`.sha256.txt); how many of them the
-    file holds is said on stderr. Raises `DataError` where it holds none.
+    The papers' are known by the SHA-256 of their text (data/paper/questions/`listed`.sha256.txt, of their case studies
+    cases.sha256.txt); how many of them the file holds is said on stderr. Raises `DataError` where it holds none.
     """
     if questions == "all":
         return dataset
-    digests = [line.strip() for _, line in read_lines(str(_LISTS / f"{listed}.sha256.txt"), "data/paper/questions")]
+    file = _LISTS / f"{listed if questions == 'papers' else questions}.sha256.txt"
+    digests = [line.strip() for _, line in read_lines(str(file), "data/paper/questions")]
     known: dict[str, Question] = {}
     for question in sorted(dataset.questions, key=lambda question: not question.answers):  # MuSiQue's twins come last
         known.setdefault(hashlib.sha256(question.question.strip().encode()).hexdigest(), question)
     found = tuple(known[digest] for digest in digests if digest in known)
-    option = f"dataset.{dataset.name}.questions=papers"
+    option = f"dataset.{dataset.name}.questions={questions}"
     if not found:
         raise DataError(
             f"{path}: holds none of the papers' {len(digests)} questions ({option}); expected the official development "
             f"set, which `rag-notes download dataset={listed}` gets"
         )
     print(f"{option}: {len(found)} of the papers' {len(digests)} questions are in {path}", file=sys.stderr)
-    return replace(dataset, questions=found, selection="papers")
+    return replace(dataset, questions=found, selection=questions)

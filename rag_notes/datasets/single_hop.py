@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 from urllib.parse import unquote
 
 from rag_notes.datasets._build import Entry, Paragraph, build, paragraph_of
 from rag_notes.datasets._read import DataError, Record, read_json_object, read_jsonl
+from rag_notes.datasets.selection import asked
 from rag_notes.types import Dataset, Name, Question
 
 _DOCUMENT = re.compile(r"Document \d+ ?\(Title: (.*?)\): (.*)", re.DOTALL)
@@ -32,14 +34,16 @@ def squad(path: str, *, name: Name = "squad", corpus: str | None = None) -> Data
     return build(name, path, entries, corpus, paragraphs)
 
 
-def nq_open(path: str, *, name: Name = "nq_open", corpus: str | None = None) -> Dataset:
+def nq_open(
+    path: str, *, name: Name = "nq_open", questions: Literal["all", "cases"] = "all", corpus: str | None = None
+) -> Dataset:
     """Read NQ-open's JSON Lines (Kwiatkowski et al., 2019; Lee et al., 2019), with `ctxs` where it has passages.
 
     A record has `question`, `answers` (`answer` in the original release) and, where passages were added (Liu et al.,
     2023), `ctxs` of `title`, `text`, optional `id` and optional `isgold`. Without an id of its own a question is
-    named after its position, from "nq_open-1" on.
+    named after its position, from "nq_open-1" on. `questions` are all, or those of Chain-of-Note's Table 6.
     """
-    return build(name, path, _nq_entries(path, name), corpus)
+    return asked(build(name, path, _nq_entries(path, name), corpus), questions, "nq_open", path)
 
 
 def _nq_entries(path: str, name: str) -> Iterator[Entry]:

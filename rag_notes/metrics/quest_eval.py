@@ -38,33 +38,28 @@ def can_infer(answer: str, language: Language = "en") -> bool:
 def quest_scores(gold: Sequence[str], generated: Sequence[str], language: Language = "en") -> dict[str, float]:
     """Return Q-R and T-P, T-R, T-F1 of one text, from 0 to 1, by the names `q_r`, `t_p`, `t_r` and `t_f1`.
 
-    `gold` and `generated` are the answers to the same questions, from the gold answer and from the text. Q-R is the
-    share of questions that the text answers. The others are means, over the questions that both answer, of the share
-    of the generated answer's tokens that the gold one has, of the gold one's that the generated one has, and of their
-    F1; they are absent where there is no such question, and everything is where there is no question. `q_gold` is the
-    share that the gold answer itself answers: what is missing to 1 are bad questions. Tokens are those of the
-    normalised answers, in Chinese jieba's. Raises ValueError for answers to different numbers of questions.
+    `gold` and `generated` are the answers to the same questions, from the gold answer and from the text. A question
+    that the gold answer itself does not answer is left out first: `q_gold` is the share of those that stay, and alone
+    where none does. Q-R is the share of the others that the text answers. T-P, T-R and T-F1 are means, over the
+    questions that both answer, of the share of the generated answer's tokens that the gold one has, of the gold one's
+    that the generated one has, and of their F1: 0 without overlap, and 0 where the text answers no question. Tokens are
+    those of the answers as they stand, in Chinese jieba's. Nothing is returned without questions. Raises ValueError for
+    answers to different numbers of questions.
     """
     if len(gold) != len(generated):
         raise InputError(f"answers must be to the same questions: gold has {len(gold)}, generated {len(generated)}")
     if not gold:
         return {}
-    scores = {
-        "q_gold": sum(can_infer(answer, language) for answer in gold) / len(gold),
-        "q_r": sum(can_infer(answer, language) for answer in generated) / len(gold),
-    }
-    both = [
-        _overlap(theirs, ours, language)
-        for theirs, ours in zip(gold, generated, strict=True)
-        if can_infer(theirs, language) and can_infer(ours, language)
-    ]
-    if both:
-        means = [sum(values) / len(both) for values in zip(*both, strict=True)]
-        scores |= dict(zip(("t_p", "t_r", "t_f1"), means, strict=True))
-    return scores
+    kept = [pair for pair in zip(gold, generated, strict=True) if can_infer(pair[0], language)]
+    scores = {"q_gold": len(kept) / len(gold)}
+    if not kept:
+        return scores
+    both = [_overlap(theirs, ours, language) for theirs, ours in kept if can_infer(ours, language)]
+    means = [sum(values) / len(both) for values in zip(*both, strict=True)] if both else [0.0, 0.0, 0.0]
+    return scores | {"q_r": len(both) / len(kept)} | dict(zip(("t_p", "t_r", "t_f1"), means, strict=True))
 
 
 def _overlap(gold: str, generated: str, language: Language) -> tuple[float, float, float]:
-    wanted, given = (Counter(tokens(normalize_answer(text, language), language)) for text in (gold, generated))
+    wanted, given = (Counter(tokens(text, language)) for text in (gold, generated))
     shared = (wanted & given).total()
     return shared / given.total(), shared / wanted.total(), 2 * shared / (wanted.total() + given.total())

@@ -50,7 +50,7 @@ def paper_results(model: str | None = None) -> pd.DataFrame:
     """Return the cells of the papers' main tables, with the columns of `paper_cells`, values in %.
 
     They are Table 1 of DeepNote (`deepnote_dpo` is its +DPO), Adaptive-Note and Amber, and Table 2 of Chain-of-Note
-    (`vanilla` is its Retrieve-Read), without the rows of differences. They are as printed: DeepNote's `avg` of ASQA is
+    (Retrieve-Read is its baseline), without the rows of differences. They are as printed: DeepNote's `avg` of ASQA is
     in most rows not the mean of its two metrics. `model` picks one. Raises ValueError for a model that no paper has.
     """
     cells = paper_cells()

@@ -58,10 +58,11 @@ def left_out() -> Mapping[tuple[str, str], tuple[str, dict[str, Any]]]:
 
 
 @cache
-def system_of(method: str, setting: str) -> System:
+def system_of(method: str, setting: str, dataset: str = "") -> System:
     """Return the system that a claim means by `method` and `setting` (`data/paper/README.md`).
 
-    What the setting does not name is as in `conf/method`. Raises NotRunError where this project has no such method or
+    What the setting does not name is as in `conf/method` and, on a data set for which the papers have settings of their
+    own, as in its preset. Raises NotRunError where this project has no such method or
     setting.
     """
     named = settings_of(setting)
@@ -77,6 +78,9 @@ def system_of(method: str, setting: str) -> System:
     if ours not in choices("method"):
         raise NotRunError(f"there is no method {ours}")
     function, conf = _function(ours)
+    if dataset in choices("preset"):
+        preset = yaml.safe_load((CONF / "preset" / f"{dataset}.yaml").read_text(encoding="utf-8"))
+        conf |= preset.get("method", {}).get(ours, {})
     if unknown := set(named) - set(inspect.signature(function).parameters):
         raise NotRunError(f"{ours} has no setting {', '.join(sorted(unknown))}")
     described = describe_method(partial(function, **(conf | named)))
@@ -111,7 +115,7 @@ def find_cells(runs: Mapping[str, Run], dataset: str, system: System) -> list[Ce
         Cell(folder, run, name)
         for folder, run in here.items()
         for name, method in run.info.methods.items()
-        if _is(system, method) and system.retrieval.get("retriever") in (None, _kind(run))
+        if is_system(system, method) and system.retrieval.get("retriever") in (None, _kind(run))
     ]
     if not cells:
         raise NotRunError(f"no run of {dataset} has {system.label}")
@@ -144,7 +148,8 @@ def _function(method: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     return getattr(importlib.import_module(module), name), conf
 
 
-def _is(system: System, method: MethodInfo) -> bool:
+def is_system(system: System, method: MethodInfo) -> bool:
+    """Whether a method of a run is this system, settings newer than the run being as they are by default."""
     if method.function != system.function:
         return False
     newer = {name: value for name, value in system.settings.items() if name not in method.settings}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ from rag_notes.papers.systems import (
 )
 from rag_notes.papers.verdicts import MARGIN, NOT_RUN, OTHER_CORPUS, order_verdict, value_verdict
 from rag_notes.report.compare import Pair, match
+from rag_notes.running.quest_scores import with_quest_scores
 from rag_notes.running.records import Run, Sample
 
 OWN = "mini"
@@ -30,6 +31,9 @@ AVERAGED = ("em", "f1", "acc")
 
 UNSCALED = ("cost", "seconds")
 """What is no score: US dollars and seconds a question. All other metrics are in %."""
+
+MADE_OF = {"average": ("nq_open", "triviaqa", "webquestions"), "": ("nq_open",)}
+"""The data sets behind `average`, the mean of their means, and behind Chain-of-Note's times, which name none."""
 
 _NUMBERS = ("ours", "low", "high", "p", "p_equivalent", "detectable")
 _OURS = [
@@ -46,10 +50,11 @@ _T = TypeVar("_T")
 def usable(runs: Mapping[str, Run], min_questions: int = 1) -> tuple[dict[str, Run], dict[str, str]]:
     """The runs that claims can be verified by, and of the others why not, by name.
 
-    Left aside are annotations of answers, and runs that answered fewer than `min_questions` questions without error.
+    Answers have the scores of RAGQuestEval that an annotation gives them. Left aside are
+    annotations themselves, and runs that answered fewer than `min_questions` questions without error.
     """
     used, aside = {}, {}
-    for name, run in sorted(runs.items()):
+    for name, run in sorted(with_quest_scores(runs).items()):
         answered = len({sample.question.id for sample in run.samples if sample.error is None})
         if run.info.condition.annotates is not None:
             aside[name] = f"annotates the answers of another run ({run.info.condition.annotates})"
@@ -151,6 +156,15 @@ def verify_orders(
     return pd.DataFrame(rows, columns=columns).astype(_COUNTS)
 
 
+class _Sides(NamedTuple):
+    """The two sides of a comparison, their scores question by question, and how many pairs of runs fit."""
+
+    cell: Cell
+    beside: Cell
+    both: list[tuple[float, float]]
+    fitting: int
+
+
 class _Evidence:
     """Runs by folder name, with what was measured of them: many claims ask for the same cells."""
 
@@ -175,7 +189,7 @@ class _Evidence:
 
     def _value(self, claim: Mapping[Any, Any], dataset: str, model: str) -> dict[str, Any]:
         metric = claim["metric"]
-        cells = find_cells(self.runs, dataset, system_of(claim["method"], claim["setting"]))
+        cells = find_cells(self.runs, dataset, system_of(claim["method"], claim["setting"], dataset))
         scores = [
             (cell, values)
             for cell in _preferred(cells, lambda cell: same_model(cell.run, model))
@@ -195,8 +209,37 @@ class _Evidence:
 
     def _order(self, claim: Mapping[Any, Any], dataset: str, model: str) -> dict[str, Any]:
         metric = claim["metric"]
-        system = system_of(claim["method"], claim["setting"])
-        other = system_of(claim["other"], claim["other_setting"])
+        parts = [self._sides(claim, name, model) for name in MADE_OF.get(dataset, (dataset,))]
+        cell, beside, _, fitting = parts[0]
+        if len({model_of(part.cell.run) for part in parts}) > 1:
+            raise NotRunError(f"the runs of {', '.join(MADE_OF[dataset])} have different models")
+        sides = [side for part in parts for side in (part.cell, part.beside)]
+        key = (*(name for side in sides for name in (side.folder, side.method)), metric)
+        if key not in self._measured:
+            # Each data set counts alike in a mean over several, however many questions it has.
+            n = sum(len(part.both) for part in parts)
+            both = [[n / len(parts) / len(part.both) * x for x in pair] for part in parts for pair in part.both]
+            result = paired_difference(*zip(*both, strict=True), resamples=self.resamples)
+            pairs = [self._match(part.cell, part.beside) for part in parts]
+            left_out = [(reason, ids) for pair in pairs for reason, ids in pair.left_out.items()]
+            differences = [a - b for a, b in both]
+            ours = {"ours": result.mean, "low": result.low, "high": result.high}
+            ours["detectable"] = smallest_detectable(differences)
+            matched = [sample for pair in pairs for each in pair.matched for sample in (each.a, each.b)]
+            self._measured[key] = _scaled(ours, metric) | {
+                "p": result.p,
+                "p_equivalent": math.nan if metric in UNSCALED else equivalence(differences, MARGIN),
+                "n": result.n,
+                "failed": sum(len(ids) for reason, ids in left_out if reason.startswith("failed")),
+                "reason": _reason(matched, metric),
+            }
+        return self._measured[key] | _provenance(cell, model, beside, fitting=fitting)
+
+    def _sides(self, claim: Mapping[Any, Any], dataset: str, model: str) -> _Sides:
+        """The two systems of a comparison in the runs of one data set, with their scores on the same questions."""
+        metric = claim["metric"]
+        system = system_of(claim["method"], claim["setting"], dataset)
+        other = system_of(claim["other"], claim["other_setting"], dataset)
         named = bool(system.retrieval or other.retrieval)
         others = find_cells(self.runs, dataset, other)
         fitting = [
@@ -212,23 +255,7 @@ class _Evidence:
         scores = [(cell, beside, both) for cell, beside in pairs if (both := self._paired(cell, beside, metric))]
         if not scores:
             raise NotRunError(f"the runs of {dataset} do not have {metric} of both systems on the same questions")
-        cell, beside, both = max(scores, key=lambda found: len(found[2]))
-        key = (cell.folder, cell.method, beside.folder, beside.method, metric)
-        if key not in self._measured:
-            result = paired_difference(*zip(*both, strict=True), resamples=self.resamples)
-            pair = self._match(cell, beside)
-            failed = sum(len(ids) for reason, ids in pair.left_out.items() if reason.startswith("failed"))
-            differences = [a - b for a, b in both]
-            ours = {"ours": result.mean, "low": result.low, "high": result.high}
-            ours["detectable"] = smallest_detectable(differences)
-            self._measured[key] = _scaled(ours, metric) | {
-                "p": result.p,
-                "p_equivalent": math.nan if metric in UNSCALED else equivalence(differences, MARGIN),
-                "n": result.n,
-                "failed": failed,
-                "reason": _reason([sample for question in pair.matched for sample in (question.a, question.b)], metric),
-            }
-        return self._measured[key] | _provenance(cell, model, beside, fitting=len(fitting))
+        return _Sides(*max(scores, key=lambda found: len(found[2])), len(fitting))
 
     def _match(self, cell: Cell, beside: Cell) -> Pair:
         key = (cell.folder, cell.method, beside.folder, beside.method)
@@ -258,6 +285,8 @@ def _scores(run: Run, samples: Sequence[Sample], metric: str) -> list[float]:
 
 def _names(samples: Sequence[Sample], metric: str) -> list[str]:
     """The metrics of a sample that a claim's metric is the mean of; the papers' acc is our `acc_raw`."""
+    if metric == "reject":
+        return ["rejected"]  # the share declined of all questions, also of those that have an answer
     names = list(AVERAGED if metric == "avg" else (metric,))
     raw = all("acc_raw" in sample.metrics for sample in samples if "acc" in sample.metrics)
     return ["acc_raw" if raw and name == "acc" else name for name in names]

@@ -17,6 +17,7 @@ from rag_notes.types import InputError
 
 _COUNT_LABELS = {
     "searches": "Searches a question",
+    "later_searches": "Searches after the first",
     "distinct_passages": "Passages read",
     "calls": "Calls a question",
     "tokens": "Thousand tokens a question",

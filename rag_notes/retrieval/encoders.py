@@ -163,7 +163,8 @@ class SentenceTransformersEncoder:
     """Any model that sentence-transformers loads, by folder or by name on the Hub: GTR-T5, GPUs, all others.
 
     Pooling and projection are the model's own. `device=None` takes a GPU where there is one. `max_length=None` leaves
-    the model's own length, in tokens. The other settings are those of `OnnxEncoder`.
+    the model's own length, in tokens. `query_model` is another model for queries, as DPR has one, without a revision of
+    its own. The other settings are those of `OnnxEncoder`.
 
     Raises ImportError without the package, ValueError where the model cannot be loaded.
     """
@@ -172,6 +173,7 @@ class SentenceTransformersEncoder:
         self,
         model: str,
         *,
+        query_model: str | None = None,
         revision: str | None = None,
         device: str | None = None,
         normalize: bool = True,
@@ -182,16 +184,10 @@ class SentenceTransformersEncoder:
     ) -> None:
         package = _package("sentence_transformers", "sentence-transformers", "sentence-transformers")
         folder = Path(model).expanduser()
-        try:
-            self._model = package.SentenceTransformer(
-                str(folder) if folder.is_dir() else model, revision=revision, device=device
-            )
-        except Exception as error:  # the Hub's, torch's and transformers' classes have nothing in common
-            raise InputError(
-                f"{model}: sentence-transformers cannot load it ({error}); offline, give a folder that holds it"
-            ) from None
-        if max_length is not None:
-            self._model.max_seq_length = max_length
+        self._model = _load(package, model, revision, device, max_length)
+        self._query_model = (
+            self._model if query_model is None else _load(package, query_model, None, device, max_length)
+        )
         self._lock = threading.Lock()  # a fast tokenizer raises where two threads use it at once
         self._normalize = normalize
         self._query_instruction = query_instruction if instruct_queries else ""
@@ -199,6 +195,7 @@ class SentenceTransformersEncoder:
         self._description = {
             "encoder": "sentence-transformers",
             "model": folder.name if folder.is_dir() else model.rpartition("/")[2],
+            **({} if query_model is None else {"query_model": query_model.rstrip("/").rpartition("/")[2]}),
             **({"sha256": _folder_checksum(folder)} if folder.is_dir() else {"revision": self._revision(revision)}),
             "pooling": "the model's own",
             "normalize": normalize,
@@ -211,7 +208,7 @@ class SentenceTransformersEncoder:
         """As `Encoder.encode_queries`."""
         vectors = []
         for query in queries:
-            encoded = self._encode([self._query_instruction + query])
+            encoded = self._encode([self._query_instruction + query], self._query_model)
             if encoded.truncated:
                 _warn_truncated(query, self._description["max_length"])
             vectors.append(encoded.vectors)
@@ -219,26 +216,41 @@ class SentenceTransformersEncoder:
 
     def encode_passages(self, texts: Sequence[str]) -> Encoded:
         """As `Encoder.encode_passages`."""
-        return self._encode([self._passage_instruction + text for text in texts])
+        return self._encode([self._passage_instruction + text for text in texts], self._model)
 
     def describe(self) -> dict[str, Any]:
         """As `Encoder.describe`: the Hub's commit, or a checksum of the folder's weights and settings."""
         return dict(self._description)
 
-    def _encode(self, texts: list[str]) -> Encoded:
+    def _encode(self, texts: list[str], model: Any) -> Encoded:
         with self._lock:
-            vectors = self._model.encode(
+            vectors = model.encode(
                 texts, batch_size=len(texts), convert_to_numpy=True, show_progress_bar=False, normalize_embeddings=False
             )
-            lengths = [len(ids) for ids in self._model.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
+            lengths = [len(ids) for ids in model.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
         vectors = np.asarray(vectors, dtype=np.float32)
-        limit = self._model.max_seq_length
+        limit = model.max_seq_length
         truncated = 0 if limit is None else sum(length > limit for length in lengths)
         return Encoded(unit(vectors) if self._normalize else vectors, truncated)
 
     def _revision(self, asked: str | None) -> str | None:
         config = getattr(getattr(self._model[0], "auto_model", None), "config", None)
         return getattr(config, "_commit_hash", None) or asked
+
+
+def _load(package: Any, model: str, revision: str | None, device: str | None, max_length: int | None) -> Any:
+    folder = Path(model).expanduser()
+    try:
+        loaded = package.SentenceTransformer(
+            str(folder) if folder.is_dir() else model, revision=revision, device=device
+        )
+    except Exception as error:  # the Hub's, torch's and transformers' classes have nothing in common
+        raise InputError(
+            f"{model}: sentence-transformers cannot load it ({error}); offline, give a folder that holds it"
+        ) from None
+    if max_length is not None:
+        loaded.max_seq_length = max_length
+    return loaded
 
 
 def file_checksum(path: Path) -> str:

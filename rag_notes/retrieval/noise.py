@@ -3,12 +3,18 @@
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rag_notes.metrics.answer import normalize_answer
 from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.retrieval.base import Retriever
 from rag_notes.types import Dataset, Hit, InputError, Passage, Question
+
+NoiseFrom = Literal["annotated", "retrieved"]
+"""Where gold passages are taken from: the annotated ones, or those of the retrieved list."""
+
+DEPTH = 100
+"""How much of the retrieved list is gone through; Chain-of-Note does not say."""
 
 _YES_NO = frozenset({"yes", "no", "是", "不是", "否"})  # "no" occurs in "known": no passage holds such an answer
 
@@ -59,12 +65,14 @@ class ControlledNoise:
                 f"{query!r} is no question of the data set, and noise can be controlled for those only; choose methods "
                 "that search once, by the question itself, for example method=[vanilla,chain_of_note]"
             )
-        noise = round(top_k * self.noise_percent / 100)
-        gold = [self._passages[name] for name in dict.fromkeys(question.gold_ids)]
-        gold.sort(key=lambda passage: not _answers(question, passage))
-        chosen = [*gold[: top_k - noise], *self._noise(question, noise)]
+        chosen = self._choose(question, top_k, round(top_k * self.noise_percent / 100))
         hits = [Hit(passage, _draw(question, passage)) for passage in chosen]
         return sorted(hits, key=lambda hit: -hit.score)
+
+    def _choose(self, question: Question, top_k: int, noise: int) -> list[Passage]:
+        gold = [self._passages[name] for name in dict.fromkeys(question.gold_ids)]
+        gold.sort(key=lambda passage: not _answers(question, passage))
+        return [*gold[: top_k - noise], *self._noise(question, noise)]
 
     def _noise(self, question: Question, wanted: int) -> list[Passage]:
         depth = 4 * wanted
@@ -75,6 +83,48 @@ class ControlledNoise:
                 return noise
             depth *= 4
         return []
+
+
+class RetrievedNoise(ControlledNoise):
+    """As `ControlledNoise`, but gold and noise are both from the first `DEPTH` retrieved passages, as in section 3.1.1.
+
+    A retrieved passage is gold if it is annotated so or, for a question without annotated passages, if it holds a gold
+    answer. The list is gone through from the top until there is enough of both kinds. `top_k` passages are always
+    returned: what one kind lacks, the next ones of the other fill, which `noise_passages` of the study counts.
+
+    `dataset` has only questions that `retrievable` gives.
+    """
+
+    def __init__(self, retriever: Retriever, dataset: Dataset, noise_percent: int) -> None:
+        self.name = f"{retriever.name} with {noise_percent} % noise of the retrieved"
+        self.retriever = retriever
+        self.noise_percent = noise_percent
+        self._questions = {question.question: question for question in dataset.questions}
+
+    def describe(self) -> dict[str, Any]:
+        """As that of `ControlledNoise`, with where gold is from and the length of the list."""
+        return super().describe() | {"noise_from": "retrieved", "depth": DEPTH}
+
+    def _choose(self, question: Question, top_k: int, noise: int) -> list[Passage]:
+        gold, others = _split(question, self.retriever)
+        taken = min(len(gold), max(top_k - noise, top_k - len(others)))
+        return [*gold[:taken], *others[: top_k - taken]]
+
+
+def retrievable(dataset: Dataset, retriever: Retriever) -> list[Question]:
+    """The questions that have gold in the first `DEPTH` retrieved passages, and a text that is no other question's."""
+    texts = Counter(question.question for question in dataset.questions)
+    return [q for q in dataset.questions if texts[q.question] == 1 and _split(q, retriever)[0]]
+
+
+def _split(question: Question, retriever: Retriever) -> tuple[list[Passage], list[Passage]]:
+    """The retrieved passages that are gold, and the others, both by rank."""
+    gold: list[Passage] = []
+    others: list[Passage] = []
+    for hit in retriever.search([question.question], DEPTH)[0]:
+        named = hit.passage.id in question.gold_ids if question.gold_ids else _answers(question, hit.passage)
+        (gold if named else others).append(hit.passage)
+    return gold, others
 
 
 def controllable(dataset: Dataset) -> list[Question]:

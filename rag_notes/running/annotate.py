@@ -48,9 +48,17 @@ async def annotate(
     return made
 
 
+def told_sha256(samples: Sequence[Sample], about: Callable[[Sample], Any]) -> str:
+    """The hash, among an annotator's settings, of what it is told of these answers."""
+    return hashlib.sha256(canonical_json(_told(samples, about)).encode()).hexdigest()
+
+
+def _told(samples: Sequence[Sample], about: Callable[[Sample], Any]) -> "_Told":
+    return _Told((sample.question.id, about(sample)) for sample in samples if sample.error is None)
+
+
 def _about(annotator: Annotator, samples: Sequence[Sample], about: Callable[[Sample], Any]) -> Annotator:
-    told = _Told((sample.question.id, about(sample)) for sample in samples if sample.error is None)
-    return partial(annotator, told, sha256=hashlib.sha256(canonical_json(told).encode()).hexdigest())
+    return partial(annotator, _told(samples, about), sha256=told_sha256(samples, about))
 
 
 class _Told(dict[str, Any]):

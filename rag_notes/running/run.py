@@ -16,7 +16,7 @@ from rag_notes.files import here, slug
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import canonical_json
 from rag_notes.retrieval.base import Retriever
-from rag_notes.retrieval.noise import ControlledNoise, controllable
+from rag_notes.retrieval.noise import ControlledNoise, NoiseFrom, RetrievedNoise, controllable, retrievable
 from rag_notes.running.describe import Method, check_same_run, describe, describe_method, fingerprint, identity
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Condition, RecordError, Run, RunInfo, load_run, read_info, run_folders
@@ -53,7 +53,8 @@ async def run_methods(
         for dataset in datasets:
             retriever, condition = build_retriever(config, dataset.corpus), Condition(noise_percent)
             if noise_percent is not None:
-                dataset, retriever = with_noise(dataset, retriever, noise_percent)  # noqa: PLW2901 - the same, noisy
+                source = config.study.noise_from
+                dataset, retriever = with_noise(dataset, retriever, noise_percent, source)  # noqa: PLW2901 - noisy
             chosen = build_methods(config) if methods is None else methods
             place = (config, chosen, dataset, retriever, llm, condition, overrides)
             for repeat in dict.fromkeys(config.repeat):
@@ -141,18 +142,24 @@ def one_repeat(config: Config) -> int:
     return config.repeat[0]
 
 
-def with_noise(dataset: Dataset, retriever: Retriever, noise_percent: int) -> tuple[Dataset, ControlledNoise]:
-    """A data set's controllable questions, with its retriever made to return so much noise.
+def with_noise(
+    dataset: Dataset, retriever: Retriever, noise_percent: int, source: NoiseFrom = "annotated"
+) -> tuple[Dataset, ControlledNoise]:
+    """A data set's questions for which noise can be controlled, with its retriever made to return so much of it.
 
-    Raises ConfigError where no question has gold passages in the corpus.
+    Raises ConfigError where no question has gold passages in the corpus or, of source "retrieved", among those found.
     """
-    questions = tuple(controllable(dataset))
+    annotated = source == "annotated"
+    questions = tuple(controllable(dataset) if annotated else retrievable(dataset, retriever))
     if not questions:
-        raise ConfigError(
-            f"dataset {dataset.name}: no question has gold passages in the corpus; choose another data set"
+        where, other = (
+            ("in the corpus", "study.noise_from=retrieved, or another data set")
+            if annotated
+            else ("or answer among the retrieved passages", "another data set, or set its corpus")
         )
+        raise ConfigError(f"dataset {dataset.name}: no question has gold passages {where}; choose {other}")
     noisy = replace(dataset, questions=questions)
-    return noisy, ControlledNoise(retriever, noisy, noise_percent)
+    return noisy, (ControlledNoise if annotated else RetrievedNoise)(retriever, noisy, noise_percent)
 
 
 def label(config: Config) -> str:

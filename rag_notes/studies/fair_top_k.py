@@ -6,35 +6,38 @@ from dataclasses import dataclass
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from rag_notes.config import load_study
+from rag_notes.config import ConfigError, load_study
 from rag_notes.report.curves import curve_figure, with_settings
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.report.tables import counts, diagnostics, results_table
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
 
-SMALLEST = 5
-"""Passages of a search where nothing else is said."""
-
 _DRAWN = ("acc", "f1", "em", "all_gold_seen")
 
 
-async def run(options: Sequence[str] = (), *, adaptive: str = "adaptive_note", progress: bool = True) -> "FairTopK":
+async def run(options: Sequence[str] = (), *, adaptive: str | None = None, progress: bool = True) -> "FairTopK":
     """Run one search with as many passages as the adaptive method reads in all, and with numbers between.
 
-    The fair number of a data set is the mean of the distinct passages that `adaptive` read there, rounded; the runs
-    have `vanilla` at 5 passages, half-way, at each fair number and two beyond, as `vanilla_kN`. Raises as
-    `rag_notes.running.run.run_methods`.
+    `adaptive` is the first method but `vanilla` unless another is named (`method=[vanilla,amber]`). The fair number of
+    a data set is the mean of the distinct passages that it read there, rounded; the runs
+    have `vanilla` at its own number of passages, half-way, at each fair number and two beyond, as `vanilla_kN`. Raises
+    ConfigError without `vanilla`, otherwise as `rag_notes.running.run.run_methods`.
     """
     config = load_study("fair_top_k", options)
+    others = [name for name in config.method if name not in ("vanilla", *config.study.variants)]
+    if "vanilla" not in config.method or not others:
+        raise ConfigError("study=fair_top_k sets vanilla beside an adaptive method; name both: method=[vanilla,amber]")
+    adaptive = adaptive or others[0]
     first = await run_methods(config, options, progress=progress)
     if not first[-1].info.finished:
         return FairTopK(config, options, first, adaptive)
     table = diagnostics(first)
     read = table.loc[(table["method"] == adaptive) & table["distinct_passages"].notna(), "distinct_passages"]
-    fair = {max(SMALLEST, round(mean)) for mean in read}
-    ks = sorted({SMALLEST} | {k for most in fair for k in ((SMALLEST + most) // 2, most, most + 2)})
-    variants = [*options, *(f"+study.variants.vanilla_k{k}={{method: vanilla, top_k: {k}}}" for k in ks)]
+    smallest = config.method["vanilla"]["top_k"]
+    fair = {max(smallest, round(mean)) for mean in read}
+    ks = sorted({smallest} | {k for most in fair for k in ((smallest + most) // 2, most, most + 2)})
+    variants = [*options, *(f"++study.variants.vanilla_k{k}={{method: vanilla, top_k: {k}}}" for k in ks)]
     config = load_study("fair_top_k", variants)
     return FairTopK(config, options, await run_methods(config, variants, progress=progress), adaptive)
 

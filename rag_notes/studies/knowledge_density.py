@@ -12,7 +12,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from rag_notes.config import load_study
-from rag_notes.events import Note, searches
+from rag_notes.events import Note, answered, searches
 from rag_notes.methods.parse import parse_copied, parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.metrics.answer import normalize_answer, tokens
@@ -28,12 +28,12 @@ from rag_notes.types import InputError, Language, Passage, Question
 
 QUANTITIES: Mapping[str, str] = {
     "reference_tokens": "Reference (tokens)",
-    "density": "Knowledge density (%)",
+    "density_marked": "Knowledge density (%)",
     "performance": "Performance (%)",
 }
 """What is compared, as tables and figures print it."""
 
-_SHARES = ("density", "density_parsed", "performance")
+_SHARES = ("density", "density_marked", "density_parsed", "performance")
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "oo")
 _NONE = frozenset({"none", "无"})
 
@@ -124,7 +124,8 @@ def knowledge_density(runs: Sequence[Run], evidence: Sequence[Run]) -> pd.DataFr
     and has a letter or digit, in Chinese jieba's; of passages the titles are not counted. `density` is evidence /
     reference tokens: 0 where the model found no evidence and, as `parse_failure` says, where its response could not be
     parsed; NaN for an empty reference and where the evidence could not be asked for. `density_parsed` leaves the parse
-    failures out. `performance` is the mean of the metrics of the question's task, from
+    failures out. `density_marked` is the paper's: the tokens of all that the model named as evidence, copied word for
+    word or not. `performance` is the mean of the metrics of the question's task, from
     0 to 1.
     """
     marked = {(run.dataset, *sample.key): sample for run in evidence for sample in run.samples}
@@ -146,7 +147,7 @@ def density_results(rows: pd.DataFrame, *, confidence: float = 0.95, resamples: 
     """
     means: list[dict[str, Any]] = []
     for (dataset, method), of_method in rows.groupby(["dataset", "method"], sort=False):
-        for quantity in ("reference_tokens", "evidence_tokens", "density", "density_parsed", "performance"):
+        for quantity in ("reference_tokens", "evidence_tokens", *_SHARES):
             values = of_method[quantity].dropna().astype(float).tolist()
             row = {"dataset": dataset, "method": method, "quantity": quantity, "n": len(values)}
             if values:
@@ -222,7 +223,16 @@ def density_figure(table: pd.DataFrame, *, confidence: float = 0.95) -> Notebook
 
 
 _COLUMNS = [
-    *("dataset", "method", "question_id", "reference_tokens", "evidence_tokens", "density", "density_parsed"),
+    *(
+        "dataset",
+        "method",
+        "question_id",
+        "reference_tokens",
+        "evidence_tokens",
+        "density",
+        "density_marked",
+        "density_parsed",
+    ),
     *("performance", "parse_failure", "none"),
 ]
 
@@ -231,7 +241,7 @@ def _row(sample: Sample, found: Sample | None) -> dict[str, Any]:
     language = sample.question.language
     reference = sum(_count(text, language) for text in reference_texts(reference_of(sample)))
     scores = [sample.metrics[metric] for metric in ANSWER_METRICS if metric in sample.metrics]
-    row = dict.fromkeys(_COLUMNS[4:7], math.nan) | {
+    row = dict.fromkeys(_COLUMNS[4:8], math.nan) | {
         "reference_tokens": reference,
         "performance": math.fsum(scores) / len(scores) if scores else math.nan,
         "parse_failure": False,
@@ -244,7 +254,15 @@ def _row(sample: Sample, found: Sample | None) -> dict[str, Any]:
     if reference:
         row |= {"density": evidence / reference, "none": not evidence and not failed}
         row["density_parsed"] = math.nan if failed else row["density"]
+        row["density_marked"] = _marked(found, language) / reference
     return row
+
+
+def _marked(found: Sample, language: Language) -> int:
+    text = "\n".join(
+        line for ask in answered(found.trace) for line in parse_lines((ask.response or "").replace("**", ""))
+    )
+    return 0 if normalize_answer(text, language) in _NONE else _count(text, language)
 
 
 def _count(text: str, language: Language) -> int:

@@ -47,7 +47,8 @@ class Reproduced(NamedTuple):
 
 def studies(options: Sequence[str] = ()) -> list[str]:
     """The studies that can be made of the data sets that options choose (all), in the order of their notebooks."""
-    known = sorted((load_config([f"study={name}"]).study for name in choices("study")), key=lambda of: of.notebook)
+    named = (load_config([f"study={name}", "llm=openai"]).study for name in choices("study"))  # recordings lack some
+    known = sorted(named, key=lambda study: study.notebook)
     chosen = [option for option in options if option.startswith("dataset=")]
     wanted = set(load_config(chosen).dataset) if chosen else set()
     return [study.name for study in known if not study.datasets or wanted <= set(study.datasets)]

@@ -20,6 +20,7 @@ from rag_notes.methods.about import about_of, settings_of
 from rag_notes.report.cells import method_label
 from rag_notes.report.markdown import markdown
 from rag_notes.retrieval.base import Retriever
+from rag_notes.retrieval.noise import NoiseFrom
 from rag_notes.running.describe import Method, describe_method
 from rag_notes.running.records import Condition
 from rag_notes.running.replay import Replayed, replay
@@ -79,7 +80,7 @@ async def plan(*configs: Config) -> Plan:
             for dataset in build_datasets(config):
                 retriever = build_retriever(config, dataset.corpus)
                 for percent in (None, *dict.fromkeys(config.study.noise_percent)):
-                    asked, searched = _noisy(dataset, retriever, percent)
+                    asked, searched = _noisy(dataset, retriever, percent, config.study.noise_from)
                     name = "-".join(part for part in (dataset.name, str(Condition(percent))) if part)
                     for method_name, method in methods.items():
                         if percent is not None and method_name in config.study.variants:
@@ -120,8 +121,10 @@ def plan_table(planned: Plan) -> str:
     return "\n\n".join(lines)
 
 
-def _noisy(dataset: Dataset, retriever: Retriever, noise_percent: int | None) -> tuple[Dataset, Retriever]:
-    return (dataset, retriever) if noise_percent is None else with_noise(dataset, retriever, noise_percent)
+def _noisy(
+    dataset: Dataset, retriever: Retriever, percent: int | None, source: NoiseFrom = "annotated"
+) -> tuple[Dataset, Retriever]:
+    return (dataset, retriever) if percent is None else with_noise(dataset, retriever, percent, source)
 
 
 def _expected(played: Sequence[Replayed], like: Sequence[Replayed], bound: float, llm: LLM) -> dict[str, Any]:

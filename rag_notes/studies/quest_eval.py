@@ -7,31 +7,36 @@ from typing import Any
 
 import pandas as pd
 
-from rag_notes.config import load_config
+from rag_notes.config import load_study
 from rag_notes.llm.store import canonical_json
 from rag_notes.methods.parse import parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scores
 from rag_notes.metrics.stats import mean_interval
+from rag_notes.report.cells import interval_text, method_label
+from rag_notes.report.curves import curve_figure
+from rag_notes.report.figures import NotebookFigure
 from rag_notes.running.annotate import annotate
-from rag_notes.running.records import Run, Sample
+from rag_notes.running.quest_scores import quest_texts
+from rag_notes.running.records import Run
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
-from rag_notes.types import InputError, Question
+from rag_notes.types import Question
 
 METRICS = ("q_r", "t_p", "t_r", "t_f1", "q_gold")
+LABELS = {"q_r": "Q-R", "t_p": "T-P", "t_r": "T-R", "t_f1": "T-F1", "q_gold": "Questions kept"}
 
 
 async def run(options: Sequence[str] = (), *, progress: bool = True) -> "QuestEval":
-    """Run the chosen methods, whatever the study, and put every answer to RAGQuestEval.
+    """Run the chosen methods and put every answer to RAGQuestEval.
 
     Raises ValueError for a question without gold answer, otherwise as `rag_notes.running.run.run_methods`.
     """
-    config = load_config(options)
+    config = load_study("quest_eval", options)
     one_repeat(config)
     runs = await run_methods(config, options, progress=progress)
     if runs[-1].info.finished:
-        runs += await annotate(config, runs, "quest_eval", quest_eval, _texts, options, progress=progress)
+        runs += await annotate(config, runs, "quest_eval", quest_eval, quest_texts, options, progress=progress)
     return QuestEval(config, options, runs)
 
 
@@ -44,6 +49,24 @@ class QuestEval(Study):
         return quest_results(
             [run for run in self.runs if run.info.condition.annotates == "quest_eval"], **self.intervals
         )
+
+    def display(self) -> pd.DataFrame:
+        """The means in % with their intervals, a row for each data set and method."""
+        table = self.table()
+        table = table.assign(
+            metric=table["metric"].map(LABELS),
+            method=table["method"].map(method_label),
+            cell=[interval_text(row["mean"], row["low"], row["high"]) for row in table.to_dict("records")],
+        )
+        return table.pivot_table(
+            index=["dataset", "method", "n"], columns="metric", values="cell", aggfunc="first", sort=False
+        )
+
+    def figure(self) -> NotebookFigure:
+        """The means with their intervals, a panel a metric; saved with the table."""
+        shown = self.table().dropna(subset=["mean"])
+        points = shown.assign(line=shown["dataset"], method=shown["method"].map(method_label))
+        return self.save(curve_figure(points, "method", "method", line="line"), self.table())
 
 
 async def quest_eval(about: Mapping[str, dict[str, str]], rag: Rag, question: Question, *, sha256: str) -> str:
@@ -99,9 +122,3 @@ def quest_results(runs: Sequence[Run], *, confidence: float = 0.95, resamples: i
                 rows.append(of_metric)
     columns = ["dataset", "method", "metric", "mean", "low", "high", "interval", "n", "parse_failures"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def _texts(sample: Sample) -> dict[str, str]:
-    if not sample.gold:
-        raise InputError(f"question {sample.question.id} has no gold answer to make questions from; leave it out")
-    return {"gold": sample.gold[0], "generated": sample.answer}

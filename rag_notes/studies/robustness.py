@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import matplotlib as mpl
@@ -18,7 +19,7 @@ from rag_notes.metrics.stats import paired_difference
 from rag_notes.papers.numbers import paper_cells
 from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
-from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, results, results_table
+from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, counts, results, results_table
 from rag_notes.running.records import Run
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
@@ -81,9 +82,32 @@ class Robustness(Study):
         table = self.results(self.plain)
         return results_table(table[table["metric"] == "reject"])
 
+    def declined(self) -> pd.DataFrame:
+        """The share of all questions that were declined, those that have an answer among them (RR of Table 4)."""
+        return counts(self.plain, ["rejected"], **self.intervals)
+
+    def display_found(self) -> Styler:
+        """The scores in % of the questions with and without a gold answer in what is found, as `by_found`."""
+        return results_table(self.results(by_found(self.plain)))
+
     def figure(self) -> NotebookFigure:
         """The scores by noise above the paper's; saved with the table."""
         return self.save(noise_figure(self.table()), self.table())
+
+
+def by_found(runs: Sequence[Run]) -> list[Run]:
+    """Each run as two: the questions with a gold answer in the passages of the first search, and those without.
+
+    All methods of a run have the same questions (Chain-of-Note, section 3.2); without gold answer one is in neither.
+    """
+    parts = []
+    for run in runs:
+        found = {s.question.id: f for s in run.samples if (f := s.metrics.get("answer_in_passages_first")) is not None}
+        for value, name in ((1.0, "answer found"), (0.0, "answer not found")):
+            info = replace(run.info, dataset=replace(run.info.dataset, name=f"{run.dataset}, {name}"))
+            samples = [sample for sample in run.samples if found.get(sample.question.id) == value]
+            parts += [replace(run, info=info, samples=samples)] if samples else []
+    return parts
 
 
 def noise_results(
@@ -170,7 +194,7 @@ def noise_losses(
 
     Columns: dataset, method, metric, `change` (score at the most noise - score at the least, from -1 to 1) with `low`
     and `high`, `p` (two-sided sign-flip test, not corrected), `n` questions answered at both, and `paper`, the change
-    of the method of Table 3 on average (Retrieve-Read is `vanilla`; NaN where it has none).
+    of the method of Table 3 on average (NaN where it has none).
     """
     paper = paper_noise().set_index(["method", "metric", "noise_percent"])["value"]
     rows: list[dict[str, Any]] = []
@@ -254,6 +278,8 @@ def noise_figure(table: pd.DataFrame, metrics: Sequence[str] = ("em", "f1", "acc
 def _lines(axes: Axes, cells: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
     for method, look in looks.items():
         line = cells[cells["method"] == method].sort_values("noise_percent")
+        if line.empty:
+            continue  # only the paper, or only a run, has it
         axes.plot(line["noise_percent"], line["value"], **look)
         if "low" in line:
             axes.fill_between(
