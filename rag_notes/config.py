@@ -85,12 +85,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"{CONF}: no config.yaml; install rag_notes from its repository with `pip install -e .`")
     if bad := [override for override in overrides if encodable(override) != override]:
         raise ConfigError(f"{bad[0]!r}: not valid UTF-8, which records need")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        try:
-            composed = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(_explain(error, overrides)) from None
-    assert isinstance(composed, dict)  # what config.yaml is
+    composed = _compose("config", overrides)
     unrecorded = composed["llm"].pop("unrecorded", [])
     composed["llm"].pop("prompts", None)  # the set that fits this LLM: what config.prompts is where nothing else is set
     try:
@@ -228,33 +223,37 @@ def load_corpus(overrides: Sequence[str]) -> Callable[[], Any]:
 
     Raises ConfigError as `load_config` does.
     """
-    corpus = _compose_corpus(overrides)
-
-    def prepare() -> Any:
-        with _in_project():
-            return _target(corpus)(**_settings(corpus))
-
-    return prepare
+    return partial(call, load_settings("corpus", overrides, root="prepare"))
 
 
 def prepared_corpus(overrides: Sequence[str]) -> CorpusFile:
-    """The passages that the preparation named by overrides such as `corpus=musique` writes, or has written.
+    """The passages that `load_corpus` writes, or has written; raises as that does."""
+    return CorpusFile(str(PROJECT / load_settings("corpus", overrides, root="prepare")["out"]), "corpus.out")
 
-    Raises ConfigError as `load_config` does.
+
+def load_settings(group: str, overrides: Sequence[str], root: str | None = None, **check: Any) -> dict[str, Any]:
+    """The checked settings of the choice of a group that overrides such as `+training=dnalign` name and change.
+
+    `root` is the file of conf/ to compose, `check` how a target is called. Raises ConfigError as `load_config` does.
     """
-    return CorpusFile(str(PROJECT / _compose_corpus(overrides)["out"]), "corpus.out")
+    settings: dict[str, Any] = _compose(root, overrides)[group]
+    _check(group, settings, **check)
+    return settings
 
 
-def _compose_corpus(overrides: Sequence[str]) -> dict[str, Any]:
+def _compose(root: str | None, overrides: Sequence[str]) -> dict[str, Any]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         try:
-            composed = OmegaConf.to_container(compose("prepare", overrides=list(overrides)), resolve=True)
+            composed = OmegaConf.to_container(compose(root, list(overrides)), resolve=True, throw_on_missing=True)
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(_explain(error, overrides)) from None
-    assert isinstance(composed, dict)  # what prepare.yaml is
-    corpus: dict[str, Any] = composed["corpus"]
-    _check("corpus", corpus)
-    return corpus
+    return composed  # type: ignore[return-value] # a file of conf/ has names and values
+
+
+def call(settings: Mapping[str, Any]) -> Any:
+    """Call the target of settings with them."""
+    with _in_project():
+        return _target(settings)(**_settings(settings))
 
 
 def load_prices() -> dict[str, dict[str, Any]]:
@@ -364,7 +363,7 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
 
 def _option_names() -> list[str]:
     names = [name for name in Config.model_fields if not (CONF / name).is_dir()]
-    for group in ("dataset", "method", "retriever", "llm", "study", "corpus"):
+    for group in ("dataset", "method", "retriever", "llm", "study", "corpus", "training", "training_data"):
         names.append(group)
         for choice in choices(group):
             names += _names(

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
-UNLOCKED = {"sentence-transformers"}  # brings torch in the build for the machine that it is installed on
+UNLOCKED = {"sentence-transformers", "train"}  # bring torch in the build for the machine that it is installed on
 LINES: list[str] = [
     *PROJECT["dependencies"],
     *(line for name, extra in PROJECT["optional-dependencies"].items() if name not in UNLOCKED for line in extra),
