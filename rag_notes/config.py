@@ -244,7 +244,7 @@ def load_settings(group: str, overrides: Sequence[str], root: str | None = None,
 def _compose(root: str | None, overrides: Sequence[str]) -> dict[str, Any]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         try:
-            composed = OmegaConf.to_container(compose(root, list(overrides)), resolve=True, throw_on_missing=True)
+            composed = OmegaConf.to_container(compose(root, list(overrides)), resolve=True)
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(_explain(error, overrides)) from None
     return composed  # type: ignore[return-value] # a file of conf/ has names and values

@@ -50,6 +50,6 @@ def train(args: argparse.Namespace) -> int:
         f"{settings['out']}: {metrics['steps']} steps on {metrics['trained_on']} examples, "
         f"{metrics['held_out']} held out, {sum(metrics['too_long'].values())} left out as longer than max_length"
     )
-    for when in ("before", "after"):
+    for when in ("before", "after") if metrics["held_out"] else ():
         say(f"{when}: " + ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics[when].items())))
     return 0

@@ -340,6 +340,21 @@ def test_options_that_do_not_fit_are_refused_by_name(options: list[str], message
         load_data("dnalign", options)
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("out=O", "training.model: Input should be a valid string (given: None)"),
+        ("modle=M", "training.modle: no such option; did you mean training.model"),
+        ("learning_rate=-1", "training.learning_rate: Input should be greater than 0 (given: -1)"),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused_before_torch_is_loaded(
+    option: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "dnalign", option]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_command_pays_once_says_what_it_takes_and_makes_the_same_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
