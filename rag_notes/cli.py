@@ -18,7 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from rag_notes import commands, exchange
+from rag_notes import commands, exchange, training_commands
 from rag_notes.config import ConfigError
 from rag_notes.llm.client import LLMError
 from rag_notes.options import CONF, GROUPS, choices, complete, explain
@@ -142,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_studies(add)
     _add_data(add)
+    _add_training(add)
     _add_runs(add)
     _add_exchange(add)
     return parser
@@ -205,6 +206,20 @@ def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
     complexity.add_argument("runs", nargs="+", metavar="RUN", help="a run folder with no_retrieval, vanilla and ircot")
     complexity.add_argument("--out", required=True, metavar="FILE", help="the file of labels to write, CSV")
     complexity.add_argument("--language", choices=get_args(Language), default="en", help="of the questions")
+
+
+def _add_training(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """What makes training data and trains."""
+    text = "make training data from a data set, resumably; its own settings begin with training_data."
+    data = add("training-data", training_commands.training_data, text)
+    help_ = 'a data set that the model will be tested on, "dataset=hotpotqa limit=300": shared questions are refused'
+    data.add_argument("--test", action="append", required=True, metavar="OPTIONS", help=help_)
+    data.add_argument("--plan", action="store_true", help="say what it takes and how much of it is stored; ask nothing")
+    data.epilog = OPTIONS
+    train = add("train", training_commands.train, "train a model on training data, resumably: model=... out=FOLDER")
+    for parser, group in ((data, "training_data"), (train, "training")):
+        parser.add_argument("name", choices=choices(group), metavar="NAME", help=", ".join(choices(group)))
+        parser.add_argument("options", nargs="*", metavar="name=value")
 
 
 def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:

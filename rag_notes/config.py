@@ -94,12 +94,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     """
     if bad := [override for override in overrides if encodable(override) != override]:
         raise ConfigError(f"{bad[0]!r}: not valid UTF-8, which records need")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        try:
-            composed = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(explain(error, overrides)) from None
-    assert isinstance(composed, dict)  # what config.yaml is
+    composed = _compose("config", overrides)
     unrecorded = composed["llm"].pop("unrecorded", [])
     composed["llm"].pop("prompts", None)  # the set that fits this LLM: what config.prompts is where nothing else is set
     try:
@@ -248,30 +243,37 @@ def load_corpus(overrides: Sequence[str]) -> Callable[[], Any]:
 
     Raises ConfigError as `load_config` does.
     """
-    corpus = _compose_corpus(overrides)
-
-    def prepare() -> Any:
-        with _in_place():
-            return _target(corpus)(**_settings(corpus))
-
-    return prepare
+    return partial(call, load_settings("corpus", overrides, root="prepare"))
 
 
 def prepared_corpus(overrides: Sequence[str]) -> CorpusFile:
-    """The passages that a preparation such as `corpus=musique` writes, or has written; raises as `load_config`."""
-    return CorpusFile(str(here() / _compose_corpus(overrides)["out"]), "corpus.out")
+    """The passages that `load_corpus` writes, or has written; raises as that does."""
+    return CorpusFile(str(here() / load_settings("corpus", overrides, root="prepare")["out"]), "corpus.out")
 
 
-def _compose_corpus(overrides: Sequence[str]) -> dict[str, Any]:
+def load_settings(group: str, overrides: Sequence[str], root: str | None = None, **check: Any) -> dict[str, Any]:
+    """The checked settings of the choice of a group that overrides such as `+training=dnalign` name and change.
+
+    `root` is the file of conf/ to compose, `check` how a target is called. Raises ConfigError as `load_config` does.
+    """
+    settings: dict[str, Any] = _compose(root, overrides)[group]
+    _check(group, settings, **check)
+    return settings
+
+
+def _compose(root: str | None, overrides: Sequence[str]) -> dict[str, Any]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         try:
-            composed = OmegaConf.to_container(compose("prepare", overrides=list(overrides)), resolve=True)
+            composed = OmegaConf.to_container(compose(root, list(overrides)), resolve=True)
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(explain(error, overrides)) from None
-    assert isinstance(composed, dict)  # what prepare.yaml is
-    corpus: dict[str, Any] = composed["corpus"]
-    _check("corpus", corpus)
-    return corpus
+    return composed  # type: ignore[return-value] # a file of conf/ has names and values
+
+
+def call(settings: Mapping[str, Any]) -> Any:
+    """Call the target of settings with them."""
+    with _in_place():
+        return _target(settings)(**_settings(settings))
 
 
 def load_prices() -> dict[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ CONF = SHIPPED / "conf"
 _LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
 """Hydra's launchers with the extra that installs each."""
 GROUPS = ("study", "dataset", "corpus", "method", "retriever", "llm")
+_OTHERS = ("training", "training_data")
 
 
 def choices(group: str) -> list[str]:
@@ -57,7 +58,7 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
 def _option_names() -> list[str]:
     settings = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))
     names = [name for name in settings if name not in ("defaults", "hydra")]
-    for group in GROUPS:
+    for group in (*GROUPS, *_OTHERS):
         names.append(group)
         for choice in choices(group):
             names += _names(

@@ -337,6 +337,8 @@ def _text(name: str, prompt: str, judge: str) -> str:
     number = int(name, 16)
     if '{"status"' in prompt:
         return json.dumps({"status": judge if judge != "hash" else str(number % 2 == 0)})
+    if '{"best_id"' in prompt:
+        return json.dumps({"best_id": 1, "worst_id": 2})
     words = [word for word in prompt.split() if word.isalpha()] or ["nothing"]
     chosen = [words[(number >> 16 * place) % len(words)] for place in range(6)]
     return f"{' '.join(chosen[:3])}\n{' '.join(chosen[3:])} {name[:6]}"

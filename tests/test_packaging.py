@@ -25,6 +25,7 @@ UNLOCKED = {
     "ray",  # wants another version of cloudpickle than joblib
     "sentence-transformers",  # brings torch in the build for the machine that it is installed on
     "slurm",  # for clusters
+    "train",  # brings torch, too
 }
 LINES: list[str] = [
     *PROJECT["dependencies"],

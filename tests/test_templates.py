@@ -12,7 +12,8 @@ from rag_notes.prompts.templates import PACKAGED, SETS, TemplateError, Templates
 from rag_notes.types import Language, Passage, Task
 from tests.scripted import PROMPTS
 
-FILES = sorted(PROMPTS.glob("*/*/*.txt"))
+TRAINING = sorted(PROMPTS.glob("training/*/*.txt"))
+FILES = sorted(path for path in PROMPTS.glob("*/*/*.txt") if path not in TRAINING)
 
 
 def body(path: Path) -> str:
@@ -30,11 +31,11 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PROMPTS).with_suffix("")))
+@pytest.mark.parametrize("path", FILES + TRAINING, ids=lambda path: str(path.relative_to(PROMPTS).with_suffix("")))
 def test_every_template_can_be_filled_and_says_what_its_placeholders_are(path: Path) -> None:
     language: Language = "zh" if path.parent.name == "zh" else "en"
     names = placeholders(body(path))
-    templates = Templates(path.parents[1].name)
+    templates = Templates("papers" if path in TRAINING else path.parents[1].name)
     prompt = templates.fill(path.stem, language, {name: f"<<{name}>>" for name in names})
     assert all(prompt.count(f"<<{name}>>") == body(path).count("{" + name + "}") > 0 for name in names)
     assert not placeholders(prompt)
@@ -46,7 +47,7 @@ def test_every_set_has_the_same_templates_with_the_same_placeholders_in_both_lan
     found = {
         path: {file.stem: placeholders(body(file)) for file in path.glob("*.txt")}
         for path in PROMPTS.glob("*/*")
-        if path.is_dir()
+        if path.is_dir() and path.parent.name != "training"
     }
     assert {(path.parent.name, path.name) for path in found} == {(name, of) for name in SETS for of in ("en", "zh")}
     assert all(prompts == found[PROMPTS / "papers" / "en"] for prompts in found.values())
@@ -113,7 +114,7 @@ def test_a_folder_of_ones_own_replaces_what_it_holds(tmp_path: Path) -> None:
     assert own.fill("answer_short", "zh", fields) == packaged.fill("answer_short", "zh", fields)
     differ = {name for name, digest in own.hashes().items() if packaged.hashes()[name] != digest}
     assert differ == {"en/answer_short"}
-    assert len(packaged.hashes()) == len(FILES) / len(SETS)
+    assert len(packaged.hashes()) == len(FILES) / len(SETS) + len(TRAINING)
     assert (own.name, packaged.name) == (tmp_path.name, "papers")
 
 

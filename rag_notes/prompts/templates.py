@@ -1,7 +1,8 @@
 """Prompt templates: one text file each, a head of comments, `---`, then the prompt.
 
 The package has two complete sets of them, `prompts/<set>/<language>/<name>.txt`: `papers`, with the inputs, formats and
-criteria of the prompts that the papers print, and `small`, worded for models of one or two billion parameters.
+criteria of the prompts that the papers print, and `small`, worded for models of one or two billion parameters. Either
+comes with the prompts of `training`, which make training data and are in English.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from typing import get_args
 from rag_notes.types import InputError, Language, Passage
 
 PACKAGED = Path(__file__).parent
+TRAINING = PACKAGED / "training"
 SETS = ("papers", "small")
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")  # a lower-case name in braces; JSON in a prompt is not one
 
@@ -36,7 +38,7 @@ class Templates:
     def __init__(self, prompts: str | Path = "papers") -> None:
         self.name = Path(prompts).name
         if prompts in SETS:
-            self._prompts = _read(PACKAGED / prompts)
+            self._prompts = _read(PACKAGED / prompts) | _read(TRAINING)
             return
         folder = Path(prompts)
         if not folder.is_dir():
@@ -44,7 +46,7 @@ class Templates:
                 f"prompts={folder.absolute()}: no such folder, and not one of the sets {', '.join(SETS)}; a folder "
                 "should hold en/answer_short.txt and the like"
             )
-        packaged = _read(PACKAGED / _base(folder))
+        packaged = _read(PACKAGED / _base(folder)) | _read(TRAINING)
         own = _read(folder)
         for key in own.keys() & packaged.keys():
             wanted, found = (set(PLACEHOLDER.findall(text)) for text in (packaged[key], own[key]))

@@ -1,0 +1,88 @@
+"""Examples for Amber's content filter: useful or useless passages, helpful sentences (section 3.5, Appendix A)."""
+
+import asyncio
+import json
+from typing import Literal
+
+from rag_notes.methods.about import ANSWER, About
+from rag_notes.methods.parse import parse_choice, parse_sentences
+from rag_notes.metrics.retrieval import answer_in_passages
+from rag_notes.training.examples import Work
+from rag_notes.training.likelihood import log_probability
+from rag_notes.types import InputError, Passage, Positive
+
+ABOUT = About(
+    label="Multi-granular content filter",
+    source="Amber, section 3.5 and Appendix A",
+    calls=lambda s: s["top_k"] * (s["labels"] == "model"),
+    # prompts/<set>/<language>/<name>.txt
+    prompts=("amber_chunk_filter", "amber_sentence_filter", "filter_label", *ANSWER),
+)
+
+
+async def content_filter(
+    work: Work,
+    *,
+    labels: Literal["model", "gold"] = "model",
+    sentences: Literal["strinc", "cxmi"] = "strinc",
+    scorer: str | None = None,
+    threshold: float = 0.0,
+    top_k: Positive = 5,
+) -> None:
+    """Label each passage found as useful or useless, and of the useful ones choose the helpful sentences.
+
+    `labels` come from a model that is asked by natural language inference (stage `filter_label`), or from the gold
+    passages. `sentences` are helpful by STRINC where they hold a gold answer (equation 3), or by CXMI where they raise
+    the log-probability of the gold answer by at least `threshold` nats (equation 4): with f the prompt of the answer,
+    CXMI(s) = log p(answer | f(question, s)) - log p(answer | f(question, no passage)), after FILCO (Wang et al., 2023).
+    `scorer` is the model that gives these, a folder or a name on the Hugging Face Hub, run in this process; the data
+    card has a histogram of the values, to choose the threshold by. Raises InputError where it is missing, and where a
+    question has no gold passages or answers to go by.
+    """
+    if sentences == "cxmi" and scorer is None:
+        raise InputError("training_data.sentences=cxmi needs a model: training_data.scorer=FOLDER_OR_HUB_NAME")
+    question = work.question
+    if labels == "gold" and not (question.gold_ids or question.gold_titles):
+        work.drop("amber_chunk_filter", "gold passages are unknown")
+        return
+    passages = await work.rag.search(question.question, top_k)
+    verdicts = await asyncio.gather(*(_label(work, passage, labels) for passage in passages))
+    for passage, verdict in zip(passages, verdicts, strict=True):
+        if verdict is None:
+            work.drop("amber_chunk_filter", "the label cannot be read")
+            continue
+        prompt = work.prompt("amber_chunk_filter", context=[passage], question=question.question)
+        work.learn("amber_chunk_filter", prompt, completion=json.dumps({"result": verdict}))
+        work.kinds.append(verdict)
+        if verdict == "useful":
+            if helpful := _helpful(work, passage, sentences, scorer, threshold):
+                prompt = work.prompt("amber_sentence_filter", context=[passage], question=question.question)
+                work.learn("amber_sentence_filter", prompt, completion="\n".join(helpful))
+            else:
+                work.drop("amber_sentence_filter", "no helpful sentence")
+
+
+async def _label(work: Work, passage: Passage, labels: str) -> str | None:
+    if labels == "gold":
+        return "useful" if work.is_gold(passage) else "useless"
+    response = await work.rag.ask("filter_label", context=[passage], question=work.question.question)
+    return parse_choice(response[response.rfind("{") :] if "{" in response else response, ("useful", "useless"))
+
+
+def _helpful(work: Work, passage: Passage, by: str, scorer: str | None, threshold: float) -> list[str]:
+    question, language = work.question, work.question.language
+    found = parse_sentences(passage.text, language)
+    if by == "strinc" or scorer is None:
+        return [text for text in found if answer_in_passages([text], question.answers, language)]
+    if not question.answers:
+        return []
+
+    def answer_after(context: list[Passage]) -> float:
+        stage = f"answer_{question.task}"
+        llm, prompt = work.llm.of(stage), work.prompt(stage, context=context, question=question.question)
+        return log_probability(scorer, llm.request(prompt)["messages"], question.answers[0], work.llm.store)
+
+    without = answer_after([])
+    gains = [answer_after([Passage(passage.id, passage.title, text)]) - without for text in found]
+    work.values += gains
+    return [text for text, gain in zip(found, gains, strict=True) if gain >= threshold]

@@ -1,0 +1,340 @@
+"""Training, the whole way with a tiny random model: data, SFT, DPO, a kill, a full disk, and a method run with it."""
+
+import asyncio
+import hashlib
+import importlib.util
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_notes.cli import main
+from rag_notes.config import call, load_settings
+from rag_notes.files import DiskFullError
+from rag_notes.llm.client import LLM
+from rag_notes.llm.store import Response, ResponseStore
+from rag_notes.methods.amber import useful
+from rag_notes.methods.rag import Rag, Searcher
+from rag_notes.prompts.templates import Templates
+from rag_notes.training.content_filter import content_filter
+from rag_notes.training.examples import Data, make, read_examples, write_examples
+from rag_notes.training.likelihood import log_probability
+from rag_notes.training.train import train
+from rag_notes.types import InputError, Passage, Question
+from tests.scripted import ScriptedLLM, ScriptedRetriever
+
+MISSING = [name for name in ("torch", "transformers", "trl", "peft") if importlib.util.find_spec(name) is None]
+if MISSING and os.environ.get("RAG_NOTES_REQUIRE_TRAINING") != "1":
+    pytest.skip(f'no {", ".join(MISSING)}: pip install "rag-notes[train]"', allow_module_level=True)
+
+pytestmark = pytest.mark.timeout(600)
+CHAT = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+SMALL: dict[str, Any] = {
+    "learning_rate": 0.01,
+    "epochs": 3.0,
+    "batch_size": 2,
+    "dtype": "float32",
+    "held_out": 0.25,
+    "save_every": 2,
+    "gradient_checkpointing": False,
+}
+LORA = {"lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.0}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a Qwen2 of random weights, and a tokenizer of bytes."""
+    import tokenizers  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    torch.set_num_threads(1)  # nothing here is large enough to be shared out
+    folder = tmp_path_factory.mktemp("tiny")
+    vocabulary = {character: n for n, character in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
+    bytes_only = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=[]))
+    bytes_only.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_only.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=bytes_only,
+        eos_token="<|end|>",
+        pad_token="<|pad|>",
+        additional_special_tokens=["<|user|>", "<|assistant|>", "<|system|>"],
+    )
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.Qwen2Config(
+        vocab_size=len(tokenizer), num_key_value_heads=1, eos_token_id=tokenizer.eos_token_id, **shape
+    )
+    transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def written(folder: Path, lines: Sequence[dict[str, Any]]) -> Path:
+    """A file of examples with its card."""
+    path = folder / "examples.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    Path(f"{path}.card.json").write_text(json.dumps({"name": "made", "sha256": digest}), encoding="utf-8")
+    return path
+
+
+def example(number: int, length: int = 5, **responses: str) -> dict[str, Any]:
+    prompt = [{"role": "user", "content": f"Say {'please ' * length}{number}:"}]
+    said = {name: [{"role": "assistant", "content": text}] for name, text in responses.items()}
+    return {"stage": "note_init", "question_id": f"q{number}", "prompt": prompt, **said}
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("labels"), [example(n, completion="yes") for n in range(8)])
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lines = [example(n, chosen=f"good {n}", rejected=f"bad {n}") for n in range(8)]
+    return written(tmp_path_factory.mktemp("pairs"), lines)
+
+
+def trained(objective: str, model: Path, data: Path, out: Path, **settings: Any) -> dict[str, Any]:
+    given = SMALL | {"model": str(model), "data": str(data), "out": str(out)} | settings
+    return train(objective=objective, **given)  # type: ignore[arg-type] # given by the test
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def weights(folder: Path) -> str:
+    (file,) = folder.glob("*.safetensors")
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("lora", [{}, LORA, LORA | {"merge": True}], ids=["all", "adapter", "merged"])
+def test_sft_lowers_the_loss_on_what_was_held_out(
+    tiny: Path, labels: Path, tmp_path: Path, lora: dict[str, Any]
+) -> None:
+    out = tmp_path / "out"
+    metrics = trained("sft", tiny, labels, out, **lora)
+    assert (metrics["trained_on"], metrics["held_out"], metrics["steps"]) == (6, 2, 9)
+    assert metrics["after"]["eval_loss"] < metrics["before"]["eval_loss"]
+    assert len([entry["loss"] for entry in metrics["log"]]) == 9
+    assert json.loads((out / "metrics.json").read_text()) == metrics
+    recipe = json.loads((out / "recipe.json").read_text())
+    assert recipe["data"] == json.loads(Path(f"{labels}.card.json").read_text())
+    assert recipe["settings"]["data_sha256"] == hashlib.sha256(labels.read_bytes()).hexdigest()
+    assert {"recipe.json", "metrics.json", "tokenizer.json", "chat_template.jinja"} <= files(out)
+    whole = "config.json" in files(out)
+    assert whole == (lora != LORA)
+    assert ("model.safetensors" if whole else "adapter_model.safetensors") in files(out)
+    assert not [name for name in files(out) if name.endswith((".bin", ".pt", ".pth", ".pkl", "checkpoints"))]
+
+
+@pytest.mark.parametrize("lora", [{}, LORA], ids=["all", "adapter"])
+def test_dpo_prefers_the_chosen_responses(tiny: Path, pairs: Path, tmp_path: Path, lora: dict[str, Any]) -> None:
+    metrics = trained("dpo", tiny, pairs, tmp_path / "out", **lora)
+    assert metrics["before"]["eval_rewards/margins"] == pytest.approx(0.0, abs=1e-6)
+    assert metrics["after"]["eval_rewards/margins"] > 0
+    assert metrics["after"]["eval_rewards/accuracies"] == 1.0
+    assert any("rewards/margins" in entry for entry in metrics["log"])
+
+
+def test_what_is_longer_than_the_limit_is_left_out_and_counted(tiny: Path, tmp_path: Path) -> None:
+    lines = [example(n, length=90 if n in (2, 5) else 1, completion="yes") for n in range(8)]
+    data = written(tmp_path, lines)
+    metrics = trained("sft", tiny, data, tmp_path / "out", max_length=100, **LORA)
+    assert (metrics["examples"], metrics["too_long"], metrics["trained_on"]) == (8, {"note_init": 2}, 4)
+    with pytest.raises(InputError, match="all 8 examples are longer than max_length=10 tokens"):
+        trained("sft", tiny, data, tmp_path / "none", max_length=10)
+
+
+def test_another_recipe_is_refused_and_a_finished_one_left_as_it_is(tiny: Path, labels: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    metrics = trained("sft", tiny, labels, out, epochs=1.0, **LORA)
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != "recipe.json"}
+    assert trained("sft", tiny, labels, out, epochs=1.0, **LORA) == metrics
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    message = r"another recipe: epochs \(was 1\.0, is 2\.0\), seed \(was 42, is 1\); name another folder with out="
+    with pytest.raises(InputError, match=message):
+        trained("sft", tiny, labels, out, epochs=2.0, seed=1, **LORA)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match="is not empty and holds no training"):
+        trained("sft", tiny, labels, tmp_path / "other")
+
+
+def test_settings_and_models_that_do_not_fit_are_refused(tiny: Path, labels: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="batch_size=3 is no multiple of device_batch_size=2 on 1 devices"):
+        trained("sft", tiny, labels, tmp_path / "a", batch_size=3, device_batch_size=2)
+    with pytest.raises(InputError, match=r"held_out=0\.95 leaves nothing to train on"):
+        trained("sft", tiny, labels, tmp_path / "b", held_out=0.95)
+    assert not list(tmp_path.iterdir())  # nothing is begun that could not be gone on with
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for path in tiny.iterdir():
+        if path.name != "chat_template.jinja":
+            (bare / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(InputError, match="bare: has no chat template, and all prompts are chat messages"):
+        trained("sft", bare, labels, tmp_path / "c")
+
+
+KILLED = """
+import json, os, signal, sys
+import transformers
+from rag_notes.training.train import train
+
+save = transformers.Trainer._save_rng_state
+
+
+def save_or_die(self, folder):
+    if self.state.global_step == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    save(self, folder)
+
+
+transformers.Trainer._save_rng_state = save_or_die
+train(objective="sft", **json.loads(sys.argv[1]))
+"""
+
+
+def test_a_killed_training_goes_on_from_its_last_whole_checkpoint(tiny: Path, labels: Path, tmp_path: Path) -> None:
+    whole = trained("sft", tiny, labels, tmp_path / "whole", **LORA)
+    out = tmp_path / "out"
+    given = SMALL | LORA | {"model": str(tiny), "data": str(labels), "out": str(out)}
+    command = [sys.executable, "-c", KILLED, json.dumps(given)]
+    killed = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    saved = {path.name: (path / "trainer_state.json").exists() for path in (out / "checkpoints").glob("checkpoint-*")}
+    assert saved == {"checkpoint-2": True, "checkpoint-4": True, "checkpoint-6": False}  # killed while it saved
+    resumed = trained("sft", tiny, labels, out, **LORA)
+    assert resumed == whole
+    assert weights(out) == weights(tmp_path / "whole")
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file can grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [10_000, 40_000], ids=["the adapter", "the optimizer"])
+def test_a_full_disk_is_said_and_the_same_command_goes_on(tiny: Path, labels: Path, tmp_path: Path, size: int) -> None:
+    whole = trained("sft", tiny, labels, tmp_path / "whole", **LORA)
+    out = tmp_path / "out"
+    with room_for(size), pytest.raises(DiskFullError, match="make room and run the same command again"):
+        trained("sft", tiny, labels, out, **LORA)
+    assert trained("sft", tiny, labels, out, **LORA) == whole
+    assert weights(out) == weights(tmp_path / "whole")
+
+
+class InProcess(LLM):
+    """A trained model, run by transformers in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        import transformers  # noqa: PLC0415
+
+        super().__init__(folder.name, store=ResponseStore(":memory:"), temperature=0.0)
+        self.network = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+
+    async def ask(self, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False, repeat: int = 0) -> Response:
+        request = self.request(prompt, stop=stop, logprobs=logprobs, repeat=repeat)
+        asked = self.tokenizer.apply_chat_template(
+            request["messages"], add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        whole = self.network.generate(**asked, do_sample=False, max_new_tokens=40)
+        text = self.tokenizer.decode(whole[0][asked["input_ids"].shape[1] :], skip_special_tokens=True)
+        return self.store.put(request, Response(text, "stop", 1, 1, seconds=1.0))
+
+
+def test_from_examples_to_a_method_that_asks_the_trained_model(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A filter trained on passages that it is to find useless does so, where the untrained model says nothing."""
+    questions = [Question(f"q{n}", f"Who is {n}?", ("x",), gold_ids=("z",)) for n in range(4)]
+    data = Data(partial(content_filter, labels="gold", top_k=2), out="unused")
+    retriever = ScriptedRetriever(lambda _: ["a", "b"])
+    llm = ScriptedLLM(lambda _: "never asked")
+    made = asyncio.run(make(data, questions, retriever, llm, Templates("small"), progress=False))
+    path = tmp_path / "filter.jsonl"
+    write_examples(path, made, {"name": "content_filter"})
+    assert len(read_examples(path, ("completion",))[0]) == 8
+    out = tmp_path / "out"
+    options = [f"model={tiny}", f"out={out}", f"data={path}", "epochs=30", "learning_rate=0.01", "dtype=float32"]
+    options += ["lora_rank=null", "held_out=0", "gradient_checkpointing=false"]
+    assert main(["train", "content_filter", *options]) == 0
+    assert f"{out}: 60 steps on 8 examples" in capsys.readouterr().out
+
+    def verdicts(folder: Path) -> tuple[list[Passage], int]:
+        rag = Rag(
+            questions[0],
+            method="amber",
+            llm=InProcess(folder),
+            searcher=Searcher(retriever),
+            templates=Templates("small"),
+        )
+        passages = [hit.passage for hit in retriever.search([""], 2)[0]]
+        kept = asyncio.run(useful(rag, questions[0].question, passages))
+        return kept, sum(event.event == "parse_failure" for event in rag.trace)
+
+    assert verdicts(tiny) == ([], 2)
+    assert verdicts(out) == ([], 0)
+
+
+def test_log_probabilities_are_those_of_the_answer_s_tokens_and_are_kept(tiny: Path, tmp_path: Path) -> None:
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    store, prompt = ResponseStore(tmp_path / "s.sqlite"), [{"role": "user", "content": "Who?"}]
+    value = log_probability(str(tiny), prompt, "Bell", store)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny)
+    network = transformers.AutoModelForCausalLM.from_pretrained(tiny)
+    ids = tokenizer("<|user|>Who?<|end|><|assistant|>Bell", return_tensors="pt")["input_ids"]
+    labels = ids.clone()
+    labels[:, :-4] = -100  # the four bytes of the answer count
+    with torch.no_grad():
+        assert value == pytest.approx(-4 * network(ids, labels=labels).loss.item(), abs=1e-4)
+    assert len(store) == 1
+    assert log_probability(str(tiny), prompt, "Bell", store) == value
+
+
+def test_sentences_are_chosen_by_how_much_they_raise_the_probability_of_the_answer(tiny: Path) -> None:
+    question = Question("q", "Who?", ("Bell",), gold_ids=("a",))
+    retriever = ScriptedRetriever(lambda _: ["a"])
+
+    def kept(threshold: float) -> tuple[list[str], list[float]]:
+        settings: dict[str, Any] = {"labels": "gold", "sentences": "cxmi", "scorer": str(tiny), "threshold": threshold}
+        data, llm = Data(partial(content_filter, **settings), out="unused"), ScriptedLLM(lambda _: "")
+        made = asyncio.run(make(data, [question], retriever, llm, Templates(), progress=False))
+        return [e.responses["completion"] for e in made.examples if "sentence" in e.stage], made.values
+
+    (_, (gain,)) = kept(0.0)
+    assert kept(gain) == (["Text of a."], [gain])
+    assert kept(gain + 0.001) == ([], [gain])
+
+
+def test_a_recipe_of_the_configuration_trains(tiny: Path, pairs: Path, tmp_path: Path) -> None:
+    options = {"model": tiny, "out": tmp_path / "out", "data": pairs, "lora_rank": 2, "held_out": 0.2}
+    settings = load_settings("training", ["+training=dnalign", *(f"training.{k}={v}" for k, v in options.items())])
+    metrics = call(settings)
+    assert (metrics["steps"], metrics["trained_on"]) == (1, 6)
+    recipe = json.loads((tmp_path / "out" / "recipe.json").read_text(encoding="utf-8"))
+    assert (recipe["settings"]["beta"], recipe["settings"]["dtype"]) == (0.1, "bfloat16")

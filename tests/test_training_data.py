@@ -1,0 +1,387 @@
+"""Training data: what each maker takes for an example and what it drops, test questions, the file and its card."""
+
+import asyncio
+import hashlib
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_notes.cli import main
+from rag_notes.config import ConfigError, load_settings
+from rag_notes.files import SHIPPED
+from rag_notes.llm.client import LLM, FatalLLMError, LLMError
+from rag_notes.llm.store import ResponseStore, request_key
+from rag_notes.methods.about import about_of, settings_of
+from rag_notes.options import CONF, choices
+from rag_notes.prompts.templates import Templates
+from rag_notes.running.training_data import load_data
+from rag_notes.training.chain_of_note import chain_of_note
+from rag_notes.training.content_filter import content_filter
+from rag_notes.training.dnalign import dnalign
+from rag_notes.training.examples import Data, Made, Maker, chosen_questions, make, read_examples, write_examples
+from rag_notes.types import InputError, Question
+from tests.loopback import Loopback
+from tests.scripted import Answer, Ask, Q, ScriptedLLM, ScriptedRetriever, by_stage, shown
+
+NINE = [0.1, 0.5, 0.9]
+FOUND = ["a", "b", "c", "d", "e", "f", "g", "h", "i"]
+GOLD = replace(Q, gold_ids=("a", "z"))
+VERDICT = '{"best_id": 2, "worst_id": 3}'
+DNALIGN = {
+    "answer_short": ["Dumfries", "Glasgow", *["I think Dumfries"] * 7],
+    "note_init": ["note 1", "note 2", "note 3", *["note 1"] * 6],
+    "dnalign_notes": VERDICT,
+    "note_query": ["What?\nWho?", "Which bridge?", "When?", *["When?"] * 6],
+    "dnalign_queries": VERDICT,
+    "note_update": [f"update {n}" for n in range(9)],
+    "note_judge": ['{"status": "True"}', *['{"status": "False"}'] * 8],
+}
+
+
+def made(
+    maker: Callable[..., Any],
+    answer: Answer | Mapping[str, Any],
+    *,
+    question: Question = Q,
+    llm: LLM | None = None,
+    found: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]] = lambda _: FOUND,
+    **settings: Any,
+) -> Made:
+    """What a maker makes of one question by a script."""
+    llm = llm or ScriptedLLM(answer if callable(answer) else by_stage(**answer))
+    data = Data(partial(maker, **settings), out="unused")
+    return asyncio.run(make(data, [question], ScriptedRetriever(found), llm, Templates(), progress=False))
+
+
+def lines(of: Made) -> dict[str, dict[str, Any]]:
+    """The only example of each stage, as it is written."""
+    assert max(of.count().values()) == 1
+    return {example.stage: json.loads(example.line()) for example in of.examples}
+
+
+def said(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]
+
+
+def test_dnalign_pairs_are_the_messages_of_the_client_with_the_best_and_worst_of_nine_responses() -> None:
+    script = ScriptedLLM(by_stage(**DNALIGN), system="Be brief.")
+    result = made(dnalign, {}, llm=script, temperatures=NINE, top_ps=NINE, least_passages=4, most_passages=4)
+    found = lines(result)
+    assert list(found) == ["answer_short", "note_init", "note_query", "note_update"]
+    assert {stage: (one["chosen"], one["rejected"]) for stage, one in found.items()} == {
+        "answer_short": (said("Dumfries"), said("Glasgow")),
+        "note_init": (said("note 2"), said("note 3")),
+        "note_query": (said("Which bridge?"), said("When?")),
+        "note_update": (said("update 0"), found["note_update"]["rejected"]),
+    }
+    assert found["note_update"]["rejected"][0]["content"] in DNALIGN["note_update"][1:]
+    passages = Templates().fill("note_init", "en", {"context": shown("a", "b", "c", "d"), "question": Q.question})
+    client = LLM("scripted", store=ResponseStore(":memory:"), system="Be brief.")
+    assert found["note_init"]["prompt"] == client.request(passages)["messages"]
+    assert [message["role"] for message in found["note_init"]["prompt"]] == ["system", "user"]
+    assert (result.questions, dict(result.dropped)) == (1, {})
+    asked = {stage: sum(ask.stage == stage for ask in script.asks) for stage in DNALIGN}
+    assert asked == dict.fromkeys(DNALIGN, 9) | {"dnalign_notes": 1, "dnalign_queries": 1}
+    assert sum(asked.values()) == about_of(dnalign).calls({"temperatures": NINE, "top_ps": NINE, "evaluator": "model"})  # type: ignore[misc]
+
+
+def test_every_sampling_is_a_request_of_its_own_and_the_later_stages_go_on_from_the_best() -> None:
+    script = ScriptedLLM(by_stage(**DNALIGN))
+    made(dnalign, {}, llm=script, temperatures=NINE, top_ps=NINE)
+    prompt = next(ask.prompt for ask in script.asks if ask.stage == "note_init")
+    for temperature in NINE:
+        for top_p in NINE:
+            asked = LLM("scripted", store=ResponseStore(":memory:"), temperature=temperature, top_p=top_p)
+            assert script.store.get(request_key(asked.request(prompt))) is not None
+    (evaluated,) = script.asked("dnalign_notes")  # each distinct response once
+    candidates = [{"_id": n, "content": f"note {n}"} for n in (1, 2, 3)]
+    assert [json.loads(line) for line in evaluated["candidates"].splitlines()] == candidates
+    assert {fields["note"] for fields in script.asked("note_query")} == {"note 2"}
+    assert {fields["best_note"] for fields in script.asked("note_judge")} == {"note 2"}
+
+
+def test_the_number_of_passages_is_drawn_for_each_question_by_the_seed() -> None:
+    def drawn(seed: int) -> list[int]:
+        questions = [replace(Q, id=f"q{n}") for n in range(40)]
+        retriever = ScriptedRetriever(lambda _: FOUND)
+        maker = partial(dnalign, temperatures=[0.1], top_ps=[0.1])
+        llm, data = ScriptedLLM(lambda _: "the same"), Data(maker, out="unused", seed=seed)
+        asyncio.run(make(data, questions, retriever, llm, Templates(), progress=False))
+        return [top_k for _, top_k in retriever.searches]
+
+    assert set(drawn(1)) == set(range(3, 10))
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+def test_gold_evaluation_takes_notes_by_the_answer_and_questions_by_the_gold_passages_they_find() -> None:
+    answers = DNALIGN | {
+        "note_init": ["nothing", "It is Title a.", "Born in Dumfries.", *["nothing"] * 6],
+        "note_query": ["bad", "good", "better", *["bad"] * 6],
+    }
+    found = {Q.question: FOUND, f"bad {Q.question}": ["a"], f"good {Q.question}": ["b", "z"]}
+    found[f"better {Q.question}"] = ["z", "a"]
+    settings: dict[str, Any] = {"temperatures": NINE, "top_ps": NINE, "evaluator": "gold"}
+    result = lines(made(dnalign, answers, question=GOLD, found=found, **settings))
+    assert (result["note_init"]["chosen"], result["note_init"]["rejected"]) == (
+        said("Born in Dumfries."),
+        said("nothing"),
+    )
+    assert (result["note_query"]["chosen"], result["note_query"]["rejected"]) == (said("good"), said("bad"))
+
+
+@pytest.mark.parametrize(
+    ("change", "stage", "reason"),
+    [
+        ({"answer_short": ["Glasgow", *["Leeds"] * 8]}, "answer_short", "no difference"),
+        ({"note_init": "one note"}, "note_init", "all the same"),
+        ({"note_init": ["one note", *[""] * 8]}, "note_init", "all the same"),
+        ({"dnalign_notes": '{"best_id": 2, "worst_id": 2}'}, "note_init", "no difference"),
+        ({"dnalign_notes": "The second."}, "note_init", "the evaluator's verdict cannot be read"),
+        ({"dnalign_notes": '{"best_id": 4, "worst_id": 1}'}, "note_init", "the evaluator's verdict cannot be read"),
+        ({"dnalign_queries": '["best_id"]'}, "note_query", "the evaluator's verdict cannot be read"),
+        ({"note_judge": '{"status": "False"}'}, "note_update", "none judged better"),
+        ({"note_judge": '{"status": "True"}'}, "note_update", "all judged better"),
+    ],
+)
+def test_a_stage_without_a_pair_is_dropped_and_ends_what_goes_on_from_it(
+    change: dict[str, Any], stage: str, reason: str
+) -> None:
+    result = made(dnalign, DNALIGN | change, temperatures=NINE, top_ps=NINE)
+    assert result.dropped == {stage: {reason: 1}}
+    order = ["note_init", "note_query", "note_update"]
+    left = order[: order.index(stage)] if stage in order else order
+    assert set(result.count()) - {"answer_short"} == set(left)
+
+
+def test_content_filter_labels_come_from_gold_passages_and_sentences_hold_a_gold_answer() -> None:
+    result = made(content_filter, {}, question=replace(GOLD, answers=("text of a",)), labels="gold", top_k=2)
+    templates = Templates()
+    asked = [templates.fill("amber_chunk_filter", "en", {"context": shown(p), "question": Q.question}) for p in "ab"]
+    assert [
+        (json.loads(e.line())["prompt"][0]["content"], e.responses) for e in result.examples if "chunk" in e.stage
+    ] == [
+        (asked[0], {"completion": '{"result": "useful"}'}),
+        (asked[1], {"completion": '{"result": "useless"}'}),
+    ]
+    assert [e.responses for e in result.examples if "sentence" in e.stage] == [{"completion": "Text of a."}]
+    assert result.kinds == {"useful": 1, "useless": 1}
+    without = made(content_filter, {}, question=GOLD, labels="gold", top_k=2)
+    assert without.dropped == {"amber_sentence_filter": {"no helpful sentence": 1}}
+    assert made(content_filter, {}, labels="gold").dropped == {"amber_chunk_filter": {"gold passages are unknown": 1}}
+
+
+def test_content_filter_labels_of_a_model_are_read_behind_its_explanation() -> None:
+    verdicts = ['It may seem {useless}. {"result": "useful"}', 'No. {"result": "useless"}', "useful or useless"]
+    result = made(content_filter, {"filter_label": verdicts}, labels="model", top_k=3)
+    assert result.kinds == {"useful": 1, "useless": 1}
+    assert result.dropped["amber_chunk_filter"] == {"the label cannot be read": 1}
+    with pytest.raises(InputError, match=r"sentences=cxmi needs a model: training_data\.scorer=FOLDER"):
+        made(content_filter, {}, sentences="cxmi")
+
+
+@pytest.mark.parametrize(
+    ("written", "answers", "kind", "reason"),
+    [
+        ("It is. Final answer: <Text of a>", "text of a", "relevant", None),
+        ("I know it. Final answer: Dumfries", "Dumfries", "context", None),
+        ("Nothing. Final answer: <unknown>", "Dumfries", "unknown", None),
+        ("Nothing. Final answer: <unknown>", "text of a", None, "unknown, although the passages hold the answer"),
+        ("It is Leeds. Final answer: Leeds", "Dumfries", None, "wrong answer"),
+        ("It is Dumfries.", "Dumfries", None, "no final answer"),
+    ],
+)
+def test_notes_are_kept_if_their_answer_is_right(
+    written: str, answers: str, kind: str | None, reason: str | None
+) -> None:
+    result = made(chain_of_note, {"chain_of_note_writer": written}, question=replace(Q, answers=(answers,)), top_k=2)
+    assert result.kinds == ({kind: 1} if kind else {})
+    assert result.dropped == ({"chain_of_note": {reason: 1}} if reason else {})
+    if kind:
+        (example,) = result.examples
+        form = Templates().text("form_short")
+        fields = {"context": shown("a", "b"), "question": Q.question, "form": form}
+        assert example.prompt == [{"role": "user", "content": Templates().fill("chain_of_note", "en", fields)}]
+        assert example.responses == {"completion": written}
+
+
+def test_baselines_and_hybrid_are_trained_on_the_same_questions() -> None:
+    script = {"chain_of_note_writer": "Notes. Final answer: Dumfries"}
+    (read,) = made(chain_of_note, script, system="retrieve_read").examples
+    (direct,) = made(chain_of_note, script, system="no_retrieval").examples
+    assert (read.stage, direct.stage) == ("retrieve_read", "direct_short")
+    assert read.responses == direct.responses == {"completion": "Dumfries"}
+    notes, answer = made(chain_of_note, script, system="hybrid", notes_word="N", answer_word="A").examples
+    assert [notes.prompt[0], answer.prompt[0]] == [{"role": "system", "content": word} for word in "NA"]
+    assert answer.prompt[1:] == read.prompt
+    assert (notes.responses, answer.responses) == ({"completion": script["chain_of_note_writer"]}, read.responses)
+    wrong = made(chain_of_note, {"chain_of_note_writer": "Final answer: Leeds"}, system="retrieve_read")
+    assert (wrong.examples, wrong.dropped) == ([], {"chain_of_note": {"wrong answer": 1}})
+    yes_no = made(chain_of_note, {}, question=replace(Q, task="yes_no", answers=("yes",)))
+    assert yes_no.dropped == {"chain_of_note": {"not a question with a short gold answer": 1}}
+
+
+def test_test_questions_never_enter_training_data() -> None:
+    questions = [Question(f"q{n}", f"Who is number {n}?", ("x",)) for n in range(30)]
+    data = Data(partial(chain_of_note), out="unused", questions=20, seed=3)
+    drawn = chosen_questions(data, questions, {"other": [Question("t1", "Who are you?")]})
+    assert len({question.id for question in drawn}) == 20
+    assert drawn == chosen_questions(data, questions, {}) != questions[:20]
+    test = [Question("t1", f" who is  number {drawn[0].id[1:]}? "), Question("t2", drawn[4].question)]
+    message = rf"2 questions .* test questions: {drawn[0].id} \(mini: t1\), {drawn[4].id} \(mini: t2\); take other ones"
+    with pytest.raises(InputError, match=message):
+        chosen_questions(data, questions, {"mini": test})
+
+
+def ninety(
+    maker: Maker, sizes: dict[str, int] | None = None, answer: Answer = lambda _: "?"
+) -> tuple[Made, ScriptedLLM]:
+    questions, llm = [replace(GOLD, id=f"q{n}") for n in range(90)], ScriptedLLM(answer)
+    data, retriever = Data(maker, out="unused", sizes=sizes), ScriptedRetriever(lambda _: FOUND)
+    return asyncio.run(make(data, questions, retriever, llm, Templates(), progress=False)), llm
+
+
+def test_the_making_ends_where_the_sizes_are_reached() -> None:
+    whole, _ = ninety(partial(content_filter, labels="gold"))
+    some, _ = ninety(partial(content_filter, labels="gold"), {"amber_chunk_filter": 7})
+    assert (whole.questions, len(whole.examples)) == (90, 450)
+    assert (some.questions, some.examples) == (64, whole.examples[:7])
+
+
+def test_a_call_that_fails_drops_its_question_and_one_that_ends_the_run_ends_it() -> None:
+    def failing(error: LLMError) -> Callable[[Ask], str]:
+        def answer(ask: Ask) -> str:
+            if len(asks) == 3:
+                asks.append(ask)
+                raise error
+            asks.append(ask)
+            return "Final answer: Dumfries"
+
+        asks: list[Ask] = []
+        return answer
+
+    result, _ = ninety(partial(chain_of_note), answer=failing(LLMError("too long")))
+    assert (len(result.examples), result.dropped) == (89, {"all": {"a call failed": 1}})
+    with pytest.raises(FatalLLMError, match="no such model"):
+        ninety(partial(chain_of_note), answer=failing(FatalLLMError("no such model")))
+
+
+def test_the_file_is_known_by_its_card_and_the_same_every_time(tmp_path: Path) -> None:
+    result = made(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE)
+    path = tmp_path / "folder" / "pairs.jsonl"
+    card = write_examples(path, result, {"name": "dnalign"})
+    written = path.read_bytes(), (tmp_path / "folder" / "pairs.jsonl.card.json").read_bytes()
+    assert json.loads(written[1]) == card
+    assert (card["name"], card["questions"], card["sizes"]["note_init"], card["dropped"]) == ("dnalign", 1, 1, {})
+    assert write_examples(path, made(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE), {"name": "dnalign"}) == card
+    assert (path.read_bytes(), path.with_name("pairs.jsonl.card.json").read_bytes()) == written
+    examples, read = read_examples(path, ("chosen", "rejected"))
+    assert (len(examples), read) == (4, card)
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Write another file with the card that belongs to it."""
+    path.write_text(text, encoding="utf-8")
+    card = path.with_name(path.name + ".card.json")
+    known = json.loads(card.read_text(encoding="utf-8")) | {"sha256": hashlib.sha256(text.encode()).hexdigest()}
+    card.write_text(json.dumps(known), encoding="utf-8")
+
+
+def test_a_file_that_cannot_be_trained_on_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    with pytest.raises(InputError, match=r"pairs\.jsonl: no such file; `rag-notes training-data` makes"):
+        read_examples(path, ("chosen", "rejected"))
+    with pytest.raises(InputError, match=r"no examples came of 1 questions \(note_init: \{'all the same': 1\}\)"):
+        script = DNALIGN | {"note_init": "one", "answer_short": "one"}
+        nothing = made(dnalign, script, temperatures=NINE, top_ps=NINE)
+        nothing.dropped.pop("answer_short")
+        write_examples(path, nothing, {})
+    write_examples(path, made(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE), {})
+    with pytest.raises(InputError, match=r"line 1: has no completion, which this training needs"):
+        read_examples(path, ("completion",))
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("Dumfries", "Leeds"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"is not the file of its card pairs\.jsonl\.card\.json"):
+        read_examples(path, ("chosen", "rejected"))
+    rewrite(path, text.replace("note 3", "note 2"))
+    with pytest.raises(InputError, match=r"pairs\.jsonl, line 2: chosen and rejected are the same"):
+        read_examples(path, ("chosen", "rejected"))
+    rewrite(path, "")
+    with pytest.raises(InputError, match="has no examples"):
+        read_examples(path, ("chosen", "rejected"))
+
+
+@pytest.mark.parametrize("name", choices("training_data"))
+def test_every_configuration_has_all_settings_of_its_maker(name: str) -> None:
+    _, data = load_data(name, ["dataset=mini"])
+    given = settings_of(data.maker)
+    assert set(data.maker.keywords) == set(given)  # type: ignore[attr-defined]
+    assert set(about_of(data.maker).prompts or ()) <= set(Templates().names())
+    assert data.out == f"data/training/{name}.jsonl"
+    assert (CONF / "training" / f"{name}.yaml").is_file()
+    settings = load_settings("training", [f"+training={name}", "training.model=M", "training.out=O"])
+    assert settings["data"] == data.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["dataset=mini", "training_data.evalator=gold"], "training_data.evalator: no such option; did you mean "),
+        (["dataset=mini", "training_data.evaluator=me"], "training_data.evaluator: Input should be 'model' or 'gold'"),
+        (["dataset=[mini,mini_zh]"], r"from one data set, not from \['mini', 'mini_zh'\]: dataset=NAME"),
+        (["dataset=mini", "training_data.seed=-1"], "training_data.seed: Input should be greater than or equal to 0"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_by_name(options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_data("dnalign", options)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("out=O", "training.model: Input should be a valid string (given: None)"),
+        ("modle=M", "training.modle: no such option; did you mean training.model"),
+        ("learning_rate=-1", "training.learning_rate: Input should be greater than 0 (given: -1)"),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused_before_torch_is_loaded(
+    option: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "dnalign", option]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_command_pays_once_says_what_it_takes_and_makes_the_same_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Loopback(tmp_path / "requests.log") as server:
+        command = f"""training-data dnalign dataset=mini limit=6 llm=openai llm.base_url={server.base_url}
+            llm.model=m llm.store={tmp_path}/s.sqlite training_data.out={tmp_path}/pairs.jsonl
+            "training_data.temperatures=[0.1,0.9]" "training_data.top_ps=[0.9]" """
+        arguments = [*shlex.split(command), "--test", "dataset=mini offset=6"]
+        assert main([*arguments, "--plan"]) == 0
+        assert "6 questions, at most 72 calls" in (planned := capsys.readouterr().out)
+        assert "stored: 0 calls; 0 questions are complete and give 0 examples" in planned
+        assert main(arguments) == 0
+        paid, first = len(server.seen()), (tmp_path / "pairs.jsonl").read_bytes()
+        assert f"{len(first.splitlines())} examples of 6 questions" in capsys.readouterr().out
+        assert main(arguments) == 0
+        assert (len(server.seen()), (tmp_path / "pairs.jsonl").read_bytes()) == (paid, first)
+        capsys.readouterr()
+        assert main([*arguments, "--plan"]) == 0
+        after = capsys.readouterr().out
+        assert f"6 questions are complete and give {len(first.splitlines())} examples" in after
+        assert len(server.seen()) == paid
+        assert main([*arguments[:-1], "dataset=mini offset=5 limit=3"]) == 2
+        assert "1 questions of the training data are test questions: " in capsys.readouterr().err
+    card = json.loads((tmp_path / "pairs.jsonl.card.json").read_text(encoding="utf-8"))
+    assert card["tests"] == ["dataset=mini offset=6"]
+    assert (card["llm"]["model"], card["settings"]["temperatures"]) == ("m", [0.1, 0.9])
+    assert card["sizes"]["note_update"] > 0
+    assert str(SHIPPED) not in json.dumps(card)
