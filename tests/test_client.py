@@ -392,10 +392,21 @@ def test_a_recording_is_read_from_several_files(tmp_path: Path) -> None:
         ({"max_cost": 1.0}, r"max_cost needs the price of 'tiny'"),
         ({"concurrency": 0}, r"llm\.concurrency must be at least 1, not 0"),
         ({"prompt_price": 1.0}, "set both"),
-        ({"base_url": "https://api.openai.com/v1"}, "set the environment variable NO_SUCH_KEY"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:
     base: dict[str, Any] = {"base_url": "http://127.0.0.1:1/v1", "api_key_variable": "NO_SUCH_KEY", "store": ":memory:"}
     with pytest.raises(ValueError, match=message):
         openai_compatible(model="tiny", **(base | options))
+
+
+def test_a_key_is_needed_where_a_model_is_asked_and_not_before() -> None:
+    settings: dict[str, Any] = {"base_url": "https://api.openai.com/v1", "api_key_variable": "NO_SUCH_KEY"}
+    llm = openai_compatible(model="tiny", store=":memory:", **settings)
+
+    async def ask() -> None:
+        async with llm:
+            pass
+
+    with pytest.raises(ValueError, match="set the environment variable NO_SUCH_KEY"):
+        asyncio.run(ask())

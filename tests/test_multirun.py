@@ -1,5 +1,6 @@
 """Several runs from one command: the same files whichever launcher runs them, and a worker that dies is made good."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -43,36 +44,35 @@ def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return WORKERS[request.param]
 
 
-def enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder / "runs"
+def multirun(folder: Path, *options: str) -> tuple[int, str]:
+    """Exit code and stderr of the command in a process of its own: Hydra sets up logging for the whole of it."""
+    folder.mkdir(exist_ok=True)
+    command = [str(Path(sys.executable).with_name("rag-notes")), "run", "--multirun", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400, check=False)
+    return done.returncode, done.stderr
 
 
 def contents(runs: Path) -> dict[str, bytes]:
     return {str(path.relative_to(runs)): path.read_bytes() for path in runs.glob("*/*") if path.is_file()}
 
 
-def test_two_workers_write_what_one_process_writes(
-    workers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_workers_write_what_one_process_writes(workers: list[str], tmp_path: Path) -> None:
     options = ["dataset=mini,mini_zh", "method.deepnote.max_step=1,2", "method=[vanilla,deepnote]", "limit=3"]
-    one = enter(tmp_path / "one", monkeypatch)
-    assert main(["run", "--multirun", *options, "resamples=100"]) == 0
-    two = enter(tmp_path / "two", monkeypatch)
-    assert main(["run", "-m", *options, "resamples=100", *workers]) == 0
-    assert len(contents(one)) == 4 * 3  # run.json, samples.jsonl and the lock of each
-    assert contents(two) == contents(one)
-    steps = [load_run(folder).info.methods["deepnote"].settings["max_step"] for folder in one.iterdir()]
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert multirun(one, *options, "resamples=100")[0] == 0
+    assert multirun(two, *options, "resamples=100", *workers)[0] == 0
+    assert len(contents(one / "runs")) == 4 * 3  # run.json, samples.jsonl and the lock of each
+    assert contents(two / "runs") == contents(one / "runs")
+    steps = [load_run(folder).info.methods["deepnote"].settings["max_step"] for folder in (one / "runs").iterdir()]
     assert sorted(steps) == [1, 1, 2, 2]
 
 
 def test_a_worker_that_dies_is_made_good_by_the_same_command_and_workers_share_what_is_asked(
-    workers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    workers: list[str], tmp_path: Path
 ) -> None:
-    runs = enter(tmp_path / "mortal", monkeypatch)
-    (tmp_path / "mortal" / "my_methods.py").write_text(MORTAL, encoding="utf-8")
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    folder = tmp_path / "mortal"
+    folder.mkdir()
+    (folder / "my_methods.py").write_text(MORTAL, encoding="utf-8")
     with Loopback(tmp_path / "log") as server:
         options = [
             *("dataset=mini", "limit=3,4", "method=[vanilla]", "+method.mortal._target_=my_methods.mortal"),
@@ -80,24 +80,23 @@ def test_a_worker_that_dies_is_made_good_by_the_same_command_and_workers_share_w
             *("resamples=100", *workers),
         ]
         retried = "hydra/launcher=ray" in workers  # by Ray itself
-        assert main(["run", "--multirun", *options]) == (0 if retried else 1)
-        assert ("what is done is kept, the same command goes on" in capfd.readouterr().err) != retried
+        code, told = multirun(folder, *options)
+        assert code == (0 if retried else 1)
+        assert ("what is done is kept, the same command goes on" in told) != retried
         before = len(server.seen())
-        assert main(["run", "--multirun", *options]) == 0
+        assert multirun(folder, *options)[0] == 0
         asked = [seen.hash for seen in server.seen()]
-    done = [load_run(folder).info.samples for folder in runs.iterdir()]
+    done = [load_run(run).info.samples for run in (folder / "runs").iterdir()]
     assert sorted((samples.done, samples.errors) for samples in done) == [(6, 0), (8, 0)]
     assert len(set(asked)) == 4  # both methods and both runs ask the same of four questions
     assert len(set(asked[before:])) == len(asked[before:])
 
 
-def test_a_job_that_fails_gives_its_exit_code_and_the_others_are_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = enter(tmp_path / "one", monkeypatch)
-    assert main(["run", "-m", "dataset=mini", "limit=1", "method=deepnote,vanilla", "resamples=100"]) == 2
-    assert "baseline=vanilla is not among the methods ['deepnote']" in capsys.readouterr().err
-    assert [list(load_run(folder).info.methods) for folder in runs.iterdir()] == [["vanilla"]]
+def test_a_job_that_fails_gives_its_exit_code_and_the_others_are_done(tmp_path: Path) -> None:
+    code, told = multirun(tmp_path, "dataset=mini", "limit=1", "method=deepnote,vanilla", "resamples=100")
+    assert code == 2
+    assert "baseline=vanilla is not among the methods ['deepnote']" in told
+    assert [list(load_run(folder).info.methods) for folder in (tmp_path / "runs").iterdir()] == [["vanilla"]]
 
 
 @pytest.mark.parametrize(
@@ -108,17 +107,11 @@ def test_a_job_that_fails_gives_its_exit_code_and_the_others_are_done(
         (["limit=1,2", "hydra/launcher=nope"], "Could not find 'hydra/launcher/nope'"),
     ],
 )
-def test_what_cannot_be_composed_is_refused_before_any_job(
-    options: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    runs = enter(tmp_path / "one", monkeypatch)
-    assert main(["run", "-m", *options]) == 2
-    assert message in capsys.readouterr().err
-    assert not runs.exists()
+def test_what_cannot_be_composed_is_refused_before_any_job(options: list[str], message: str, tmp_path: Path) -> None:
+    code, told = multirun(tmp_path, *options)
+    assert code == 2
+    assert message in told
+    assert not (tmp_path / "runs").exists()
 
 
 def test_cfg_job_shows_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
