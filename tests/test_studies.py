@@ -151,8 +151,9 @@ def test_tokens_are_priced_where_the_model_has_no_price_of_its_own() -> None:
 
 
 def test_cases_are_picked_by_correctness_and_shown_side_by_side() -> None:
-    assert pick_cases(RUN, "deep", "vanilla") == ["q0", "q1", "q2"]  # no question that vanilla alone answers
-    assert pick_cases(RUN, "vanilla", "deep") == ["q0", "q1", "q2"]
+    assert pick_cases(RUN) == ["q0", "q1", "q3"]  # two, two and three of four are right; none of q2
+    assert pick_cases(RUN, 1) == ["q0"]
+    assert pick_cases(RUN.only(["am"])) == ["q0", "q1", "q2", "q3"]
     table = answers(RUN, ["q0", "q1"])
     assert table.loc["q0", "deep"] == "right: answer 1"
     assert table.loc["q0", "vanilla"] == "wrong: answer 0"
@@ -173,7 +174,7 @@ def test_cases_are_picked_by_correctness_and_shown_side_by_side() -> None:
 def test_cases_that_the_data_set_lacks_are_left_out_and_without_any_they_are_picked() -> None:
     config = load_study("case_studies")
     assert CaseStudies(config, [], [RUN], ["q1", "bridge-02"]).shown == ["q1"]
-    assert CaseStudies(config, [], [RUN], []).shown == ["q1", "q0"]  # only vanilla right, both wrong
+    assert CaseStudies(config, [], [RUN], []).shown == ["q0", "q1", "q3"]
     (trace,) = CaseStudies(config, [], [RUN], ["q1"]).traces()
     assert [line for line in repr(trace).splitlines() if line in RUN.methods] == RUN.methods
 

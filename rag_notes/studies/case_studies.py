@@ -31,7 +31,7 @@ _MARKS: dict[Correctness, tuple[str, str]] = {  # colour and marker, told apart 
 async def run(options: Sequence[str] = (), *, question_ids: Sequence[str] = (), progress: bool = True) -> "CaseStudies":
     """Run the methods and show the questions of these ids; those that the data set lacks are left out.
 
-    Where none is left, the questions are those of `pick_cases`, of the note method and the first one. Raises as
+    Where none is left, the questions are those of `pick_cases`. Raises as
     `rag_notes.running.run.run_methods`.
     """
     config = load_study("case_studies", options)
@@ -48,13 +48,7 @@ class CaseStudies(Study):
     def shown(self) -> list[str]:
         """The ids of the questions that are shown."""
         known = {question_id for _, question_id in self.runs[0].keys}
-        return [name for name in self.question_ids if name in known] or self.picked
-
-    @property
-    def picked(self) -> list[str]:
-        """The ids of the questions that nobody chose, see `pick_cases`."""
-        run = self.runs[0]
-        return pick_cases(run, "deepnote" if "deepnote" in run.methods else run.methods[-1], run.methods[0])
+        return [name for name in self.question_ids if name in known] or pick_cases(self.runs[0])
 
     def display(self, question_ids: Sequence[str] | None = None) -> pd.DataFrame:
         """Who answered what, of the questions shown or of these."""
@@ -133,14 +127,13 @@ def cases_figure(run: Run, question_ids: Sequence[str]) -> NotebookFigure:
     return figure
 
 
-def pick_cases(run: Run, method: str, baseline: str) -> list[str]:
-    """The first question of each kind there is: only `method` right, only `baseline`, both, none.
+def pick_cases(run: Run, most: int = 4) -> list[str]:
+    """The questions that split the methods most evenly into right and not; all alike only where there is no other.
 
-    They are picked by correctness alone, in the order of the questions, so that nobody chose them.
+    They are picked by correctness alone, of equal ones the first in the order of the questions.
     """
-    by_kind: dict[tuple[bool, bool], str] = {}
-    of_baseline = {sample.question.id: correctness(sample) == "right" for sample in run.of(baseline)}
-    for sample in run.of(method):
-        question_id = sample.question.id
-        by_kind.setdefault((correctness(sample) == "right", of_baseline[question_id]), question_id)
-    return [by_kind[kind] for kind in ((True, False), (False, True), (True, True), (False, False)) if kind in by_kind]
+    right = {sample.question.id: 0 for sample in run.samples}
+    for sample in run.samples:
+        right[sample.question.id] += correctness(sample) == "right"
+    split = [name for name, count in right.items() if 0 < count < len(run.methods)] or list(right)
+    return sorted(split, key=lambda name: abs(2 * right[name] - len(run.methods)))[:most]
