@@ -89,18 +89,20 @@ def test_check_names_what_has_drifted_and_changes_nothing(page: Path) -> None:
     assert page.read_text("utf-8") == drifted
 
 
-def test_commands_find_an_empty_folder_of_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_a_block_find_an_empty_folder_of_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAG_NOTES_RUNS", "mine")
-    seen = []
+    seen: list[Path] = []
+    found: list[list[str]] = []
 
     def main(arguments: Sequence[str]) -> int:
         seen.append(Path(os.environ["RAG_NOTES_RUNS"]))
-        assert not list(seen[-1].iterdir()) or len(seen) > 1
+        found.append([path.name for path in seen[-1].iterdir()])
         (seen[-1] / "run").touch()
         return 0
 
     renew(page, main)
-    assert len(set(seen)) == 1 and not seen[0].exists()  # what the first command made, the next ones find
+    assert seen[0] != seen[1] == seen[2] and not any(folder.exists() for folder in seen)
+    assert found == [[], [], ["run"]]  # what a block's first command made, its next one finds
     assert os.environ["RAG_NOTES_RUNS"] == "mine"
 
 
