@@ -18,7 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from rag_notes import commands, exchange, training_commands
+from rag_notes.commands import data, exchange, runs, studies, training
 from rag_notes.config import ConfigError
 from rag_notes.llm.client import LLMError
 from rag_notes.options import CONF, GROUPS, choices, complete, explain
@@ -111,8 +111,8 @@ def _job(folder: Path, _: Any) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     if args.cfg:
-        return commands.config(args)
-    return multirun(args.options) if args.multirun else commands.run(args)
+        return studies.config(args)
+    return multirun(args.options) if args.multirun else studies.run(args)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -151,24 +151,24 @@ def _parser() -> argparse.ArgumentParser:
 def _add_studies(add: Callable[..., argparse.ArgumentParser]) -> None:
     """What asks a model, or says what that will take."""
     text = "execute a study's notebook (all studies if none is named): tables, figures, HTML"
-    add("reproduce", commands.reproduce, text, options="*")
+    add("reproduce", studies.reproduce, text, options="*")
     run = add("run", _run, "evaluate methods on questions, without a notebook", options="*")
     run.add_argument("-m", "--multirun", action="store_true", help="a run for each value: dataset=mini,asqa limit=5,9")
     run.add_argument("--cfg", choices=["job"], help="only show the settings that these options give")
     run.add_argument("--check", metavar="FOLDER", help="a published run of it: say which answers agree with it")
-    tables = add("tables", commands.tables, "print tables of a study in Markdown, without its notebook", options="*")
+    tables = add("tables", studies.tables, "print tables of a study in Markdown, without its notebook", options="*")
     help_ = "a table of the study's module, for example table (may be given again)"
     tables.add_argument("--show", action="append", required=True, metavar="NAME", help=help_)
     text = "say what a study will take: calls, tokens, money, time, and how much of it is stored"
-    add("plan", commands.plan, text, options="*")
+    add("plan", studies.plan, text, options="*")
     text = "count calls, searches and the sequential depth of each method, from stored responses"
-    add("calls", commands.calls, text, options="*")
+    add("calls", studies.calls, text, options="*")
     text = "put the answers of a run, made if need be, to RAGQuestEval (CRUD)"
-    add("quest-eval", commands.quest_eval, text, options="*")
-    add("config", commands.config, "show the settings that these options give", options="*")
+    add("quest-eval", studies.quest_eval, text, options="*")
+    add("config", studies.config, "show the settings that these options give", options="*")
     add(
         "methods",
-        commands.methods,
+        studies.methods,
         "list the methods: what they are called, where they come from, what they cost at most",
     )
 
@@ -178,31 +178,31 @@ def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
     text = (
         "download official files, for example dataset=musique or corpus=[hotpotqa,crud]; without options list them all"
     )
-    download = add("download", commands.download, text, options="*")
+    download = add("download", data.download, text, options="*")
     download.add_argument("--into", default=Path(), type=Path, metavar="FOLDER", help="with data/ (the current one)")
     download.add_argument("--table", default=CONF / "downloads.yaml", type=Path, metavar="FILE", help="of addresses")
     text = "make a corpus's passages from its official files, for example corpus=hotpotqa corpus.out=FILE"
-    add("prepare", commands.prepare, text, options="+")
+    add("prepare", data.prepare, text, options="+")
     text = (
         "index a data set's corpus, or that of official files (corpus=hotpotqa), which is prepared if need be; "
         "in a server with retriever=elasticsearch"
     )
-    add("index", commands.index, text, options="*")
+    add("index", data.index, text, options="*")
     text = "compare retrievers by the evidence they find for each question, as a table in Markdown"
-    retrieval = add("retrieval", commands.retrieval, text, options="*")
+    retrieval = add("retrieval", data.retrieval, text, options="*")
     help_ = 'one to compare, with its settings: "dense retriever.encoder.model=FOLDER" (default: bm25)'
     retrieval.add_argument("--retriever", action="append", metavar="OPTIONS", help=help_)
     retrieval.add_argument("--top-k", type=int, default=5, metavar="K", help="passages looked at (default: 5)")
     help_ = "write TREC run and qrels files there too, and print nDCG, RR, recall and AP"
     retrieval.add_argument("--trec", metavar="FOLDER", help=help_)
     text = "export, import or verify a response store, or drop responses to have them asked anew"
-    store = add("store", commands.store, text)
+    store = add("store", data.store, text)
     store.add_argument("action", choices=["export", "import", "verify", "drop"])
     store.add_argument("store", help="the store, for example .cache/responses.sqlite")
     store.add_argument("file", nargs="*", help="JSON lines, .jsonl or .jsonl.xz (export, import); keys (drop)")
     store.add_argument("--question", action="append", default=[], metavar="TEXT", help="that prompts contain (drop)")
     text = "label questions by the cheapest strategy that answers them, to train Adaptive-RAG's classifier"
-    complexity = add("complexity", commands.complexity, text)
+    complexity = add("complexity", data.complexity, text)
     complexity.add_argument("runs", nargs="+", metavar="RUN", help="a run folder with no_retrieval, vanilla and ircot")
     complexity.add_argument("--out", required=True, metavar="FILE", help="the file of labels to write, CSV")
     complexity.add_argument("--language", choices=get_args(Language), default="en", help="of the questions")
@@ -211,58 +211,58 @@ def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
 def _add_training(add: Callable[..., argparse.ArgumentParser]) -> None:
     """What makes training data and trains."""
     text = "make training data from a data set, resumably; its own settings begin with training_data."
-    data = add("training-data", training_commands.training_data, text)
+    making = add("training-data", training.training_data, text)
     help_ = 'a data set that the model will be tested on, "dataset=hotpotqa limit=300": shared questions are refused'
-    data.add_argument("--test", action="append", required=True, metavar="OPTIONS", help=help_)
-    data.add_argument("--plan", action="store_true", help="say what it takes and how much of it is stored; ask nothing")
-    data.epilog = OPTIONS
-    train = add("train", training_commands.train, "train a model on training data, resumably: model=... out=FOLDER")
-    for parser, group in ((data, "training_data"), (train, "training")):
+    making.add_argument("--test", action="append", required=True, metavar="OPTIONS", help=help_)
+    making.add_argument(
+        "--plan", action="store_true", help="say what it takes and how much of it is stored; ask nothing"
+    )
+    making.epilog = OPTIONS
+    train = add("train", training.train, "train a model on training data, resumably: model=... out=FOLDER")
+    for parser, group in ((making, "training_data"), (train, "training")):
         parser.add_argument("name", choices=choices(group), metavar="NAME", help=", ".join(choices(group)))
         parser.add_argument("options", nargs="*", metavar="name=value")
 
 
 def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     """What is made of finished runs."""
-    runs = add("runs", commands.runs, "list the runs there are: study, data set, model, prompts, methods, errors, date")
-    runs.add_argument("folder", nargs="?", metavar="FOLDER", help="where they lie (default: the runs' folder)")
-    show = add(
-        "show", commands.show, "show what a method did on a question: its trace, or one call's request and response"
-    )
+    listed = add("runs", runs.runs, "list the runs there are: study, data set, model, prompts, methods, errors, date")
+    listed.add_argument("folder", nargs="?", metavar="FOLDER", help="where they lie (default: the runs' folder)")
+    show = add("show", runs.show, "show what a method did on a question: its trace, or one call's request and response")
     show.add_argument("run", metavar="RUN", help="a run's folder, for example runs/NAME")
     show.add_argument("method", metavar="METHOD")
     show.add_argument("question", metavar="QUESTION", help="its id")
     show.add_argument("--call", type=int, metavar="N", help="the N-th call: key, prompt and response in full")
-    score = add("score", commands.score, "mark the answers of finished runs anew, after a metric has changed")
+    score = add("score", runs.score, "mark the answers of finished runs anew, after a metric has changed")
     score.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
     text = "write runs without a word of their questions and passages, so that they may be given away"
-    publish = add("publish", commands.publish, text)
+    publish = add("publish", runs.publish, text)
     publish.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
     publish.add_argument("--into", required=True, metavar="FOLDER", help="for example data/results")
     text = "write a report of runs: a folder with every table, figure and trace that opens from disk"
-    report = add("report", commands.report, text)
+    report = add("report", runs.report, text)
     report.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
     report.add_argument("--out", required=True, metavar="FOLDER", help="where to write it; an earlier one is replaced")
     report.add_argument("--baseline", metavar="METHOD", help="that differences are taken to (default: vanilla)")
     text = "print scores of runs in per cent, with intervals: a table in Markdown for each run, repeats as one"
-    table = add("table", commands.table, text)
+    table = add("table", runs.table, text)
     table.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
     table.add_argument("--metric", action="append", metavar="NAME", help="a column, for example acc (default: all)")
     table.add_argument("--clusters", action="store_true", help="intervals by clusters of questions with gold in common")
     text = "count the calls that runs asked for and the distinct ones, which were paid, study by study"
-    add("shared", commands.shared, text).add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
+    add("shared", runs.shared, text).add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
     text = "set what the papers claim beside what runs give: a page with a verdict for every claim"
-    verify = add("verify", commands.verify, text)
+    verify = add("verify", runs.verify, text)
     verify.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
     verify.add_argument("--out", metavar="FOLDER", help="where to write it (default: verification/ beside the runs)")
     verify.add_argument("--readme", metavar="FILE", help="write the summary between the markers of this file, too")
     text = "renew pages in Markdown: put what the commands in their markers print between the markers"
-    pages = add("pages", lambda args: commands.pages(args, main), text)
+    pages = add("pages", lambda args: runs.pages(args, main), text)
     pages.add_argument("files", nargs="+", type=Path, metavar="FILE", help="for example README.md docs/results.md")
     pages.add_argument("--check", action="store_true", help="change nothing; the exit code is 1 where one would change")
-    add("inconsistencies", commands.inconsistencies, "list what in the papers' own tables does not add up")
+    add("inconsistencies", runs.inconsistencies, "list what in the papers' own tables does not add up")
     text = "list the tables and figures of the papers, with the commands that make them again"
-    add("coverage", commands.coverage, text)
+    add("coverage", runs.coverage, text)
 
 
 def _add_exchange(add: Callable[..., argparse.ArgumentParser]) -> None:

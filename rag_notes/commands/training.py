@@ -1,4 +1,4 @@
-"""What the commands of training do; see `rag_notes.commands` for the others."""
+"""Commands that make training data, and that train."""
 
 # ruff: noqa: PLC0415
 
