@@ -9,15 +9,15 @@ from rag_notes.config import Config, ConfigError, build_datasets, build_llm, bui
 from rag_notes.retrieval.base import Retriever
 from rag_notes.running.describe import Method
 from rag_notes.running.identity import unwrapped
-from rag_notes.running.records import Condition, Run, load_run
+from rag_notes.running.records import Condition, Run
 from rag_notes.running.run import run_on
+from rag_notes.running.run_files import load_run
 from rag_notes.types import Dataset, Hit, Question
 
 if TYPE_CHECKING:  # tables and figures load slowly, and a script may need neither
-    from pandas.io.formats.style import Styler
-
     from rag_notes.report.compare import Comparison
     from rag_notes.report.figures import NotebookFigure
+    from rag_notes.report.scores_table import ScoresTable
     from rag_notes.report.trace import Trace
 
 
@@ -102,16 +102,18 @@ def load(folder: str | Path) -> Run:
     return load_run(folder)
 
 
-def table(*runs: Run | Sequence[Run], baseline: str | None = "vanilla", clusters: bool = False) -> "Styler":
+def table(*runs: Run | Sequence[Run], baseline: str | None = "vanilla", clusters: bool = False) -> "ScoresTable":
     """Show scores of runs in %, with intervals; a star where the difference to `baseline` is significant.
 
-    Example: `rn.table(run)`, or `rn.table([run0, run1])` for repeats, which are one result. With `clusters` questions
-    that share gold passages are taken together. Without the baseline in every run nothing is compared.
+    Example: `rn.table(run)`, or `rn.table([run0, run1])` for repeats, which are one result; runs of one data set with
+    several models stand beside each other. With `clusters` questions that share gold passages are taken together.
+    Without the baseline in every run nothing is compared.
     """
-    from rag_notes.report.tables import results, results_table  # noqa: PLC0415 - pandas loads slowly
+    from rag_notes.report.scores_table import ScoresTable  # noqa: PLC0415 - pandas loads slowly
+    from rag_notes.report.tables import results  # noqa: PLC0415
 
     given = [run for each in runs for run in ([each] if isinstance(each, Run) else each)]
-    return results_table(results(given, baseline=_baseline(given, baseline), clusters=clusters))
+    return ScoresTable(results(given, baseline=_baseline(given, baseline), clusters=clusters))
 
 
 def figure(*runs: Run, baseline: str | None = "vanilla") -> "NotebookFigure":

@@ -7,7 +7,7 @@ from typing import Any
 from rag_notes.events import Ask
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
-from rag_notes.running.records import load_run
+from rag_notes.running.run_files import load_run
 
 ANSWER = Response("Rouen", "stop", 10, 1, seconds=0.5)
 QUESTIONS = [

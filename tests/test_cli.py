@@ -14,7 +14,8 @@ from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.complexity import read_labels
 from rag_notes.options import choices
-from rag_notes.running.records import Progress, load_run, write_info, write_samples
+from rag_notes.running.records import Progress
+from rag_notes.running.run_files import load_run, write_info, write_samples
 from rag_notes.running.silver_labels import STRATEGIES
 from tests.made import changed, make_info, make_sample
 from tests.pages import check_links

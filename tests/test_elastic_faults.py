@@ -15,7 +15,8 @@ from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.rag import Rag
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Run, load_run
+from rag_notes.running.records import Run
+from rag_notes.running.run_files import load_run
 from rag_notes.types import Question
 from tests.corpora import BIRDS
 from tests.elastic import Secured

@@ -26,7 +26,8 @@ from rag_notes.prompts.templates import TemplateError
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Progress, RecordError, Run, load_run
+from rag_notes.running.records import Progress, RecordError, Run
+from rag_notes.running.run_files import load_run
 from rag_notes.types import Hit, InputError, Passage, Question
 from tests.loopback import Loopback, body_hash
 

@@ -9,7 +9,8 @@ from rag_notes.cli import main
 from rag_notes.events import Counts, Event
 from rag_notes.report.export import write_inspect, write_parquet
 from rag_notes.report.foreign import read_foreign
-from rag_notes.running.records import Run, load_run, write_info, write_samples
+from rag_notes.running.records import Run
+from rag_notes.running.run_files import load_run, write_info, write_samples
 from rag_notes.types import InputError
 from tests.made import ask, make_run, search
 

@@ -10,7 +10,8 @@ from rag_notes.cli import main
 from rag_notes.options import choices
 from rag_notes.running import evaluate
 from rag_notes.running.evaluate import rescore_run
-from rag_notes.running.records import Condition, RecordError, load_run, write_info
+from rag_notes.running.records import Condition, RecordError
+from rag_notes.running.run_files import load_run, write_info
 from rag_notes.types import Question
 from tests.made import make_info
 from tests.plain import plain_options, record, record_what_was_asked, run_folder

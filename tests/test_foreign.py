@@ -8,7 +8,8 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.report.compare import compare_runs
 from rag_notes.report.foreign import read_foreign
-from rag_notes.running.records import Run, write_info, write_samples
+from rag_notes.running.records import Run
+from rag_notes.running.run_files import write_info, write_samples
 from rag_notes.types import InputError, Question
 from tests.made import make_run, row_of
 

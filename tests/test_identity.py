@@ -20,7 +20,8 @@ from rag_notes.retrieval.bm25 import bm25
 from rag_notes.running import evaluate as running
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.identity import code_hash
-from rag_notes.running.records import Run, load_run, read_samples
+from rag_notes.running.records import Run
+from rag_notes.running.run_files import load_run, read_samples
 from rag_notes.types import Passage, Question
 from tests.loopback import Loopback
 

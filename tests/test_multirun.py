@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rag_notes.cli import main
-from rag_notes.running.records import load_run
+from rag_notes.running.run_files import load_run
 from tests.loopback import Loopback
 
 WORKERS = {

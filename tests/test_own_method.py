@@ -10,7 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from rag_notes.cli import main
 from rag_notes.config import ConfigError, load_config
 from rag_notes.files import SHIPPED
-from rag_notes.running.records import load_run
+from rag_notes.running.run_files import load_run
 from tests.plain import plain_options, run_folder
 
 PARROT = """

@@ -8,7 +8,8 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
 from rag_notes.running.publish import check, publish, without_text
-from rag_notes.running.records import PUBLISHED, RecordError, Sample, SampleError, load_run, write_info
+from rag_notes.running.records import RecordError, Sample, SampleError
+from rag_notes.running.run_files import PUBLISHED, load_run, write_info
 from rag_notes.types import Question
 from tests.made import make_info
 from tests.plain import QUESTIONS, plain_options, record_what_was_asked, run_folder

@@ -20,11 +20,8 @@ from rag_notes.running.records import (
     RunInfo,
     Sample,
     SampleError,
-    load_run,
-    read_samples,
-    write_info,
-    write_samples,
 )
+from rag_notes.running.run_files import load_run, read_samples, write_info, write_samples
 from rag_notes.types import QAPair, Question
 
 TRACE: list[Event] = [

@@ -8,11 +8,13 @@ import pytest
 
 from rag_notes.config import ConfigError, build_datasets, build_methods, build_retriever, load_config
 from rag_notes.report.scores import scores_markdown
+from rag_notes.report.scores_table import ScoresTable
 from rag_notes.report.site import write_report
-from rag_notes.report.tables import counts, diagnostics, results, results_table
-from rag_notes.running.records import Condition, MethodInfo, RecordError, Run, load_runs
+from rag_notes.report.tables import counts, diagnostics, results
+from rag_notes.running.records import Condition, MethodInfo, RecordError, Run
 from rag_notes.running.repeats import pooled
 from rag_notes.running.run import run_on
+from rag_notes.running.run_files import load_runs
 from rag_notes.types import InputError
 from tests.made import make_run, row_of
 from tests.scripted import ScriptedLLM
@@ -46,14 +48,14 @@ def test_repeats_are_one_result_by_hand(repeats: list[Run]) -> None:
 
 
 def test_tables_say_that_there_are_repeats(repeats: list[Run]) -> None:
-    shown = results_table(results(repeats))
-    assert shown.data.iloc[0, 0].endswith("] sd 25.0, always 25.0")  # type: ignore[attr-defined] # as pandas-stubs
-    assert "Means over the repeats" in str(shown.caption)  # type: ignore[attr-defined]
+    shown = ScoresTable(results(repeats))
+    assert str(shown.wide.iloc[0, 0]).endswith("] sd 25.0, always 25.0")
+    assert "Means over the repeats" in str(shown.caption)
     text = scores_markdown({f"run{run.info.repeat}": run for run in repeats}, ["acc"])
     assert text.count("| method |") == 1
     assert "questions, 3 repeats" in text
     assert "sd 25.0, always 25.0" in text
-    assert "repeat" not in results_table(results(repeats[:1])).to_html()
+    assert "repeat" not in ScoresTable(results(repeats[:1])).to_html()
 
 
 def test_counts_are_means_over_repeats_and_diagnostics_one_by_one(repeats: list[Run]) -> None:
@@ -71,7 +73,7 @@ def test_what_is_no_repeat_is_not_pooled(repeats: list[Run]) -> None:
     with pytest.raises(InputError, match="two runs of 'toy'"):
         results([first, first])
     with pytest.raises(InputError, match="two runs of 'toy'"):
-        results([first, replace(second, info=replace(second.info, llm={"model": "other"}))])
+        results([first, replace(second, info=replace(second.info, llm={"model": "made", "temperature": 1}))])
     assert list(pooled({"a": first, "b": second, "c": first})) == ["a", "c"]
 
 
@@ -127,5 +129,5 @@ def test_clusters_of_gold_are_taken_together_and_named() -> None:
     apart = results([asked("abcd")], clusters=True)
     assert row_of(apart, method="vanilla", metric="em")["interval"] == "wilson"
     assert row_of(apart, method="vanilla", metric="em")["clusters"] == 4
-    assert "by clusters of questions" in str(results_table(apart).caption)  # type: ignore[attr-defined]
+    assert "by clusters of questions" in str(ScoresTable(apart).caption)
     assert "by clusters of questions" in scores_markdown({"a": asked("aabb")}, clusters=True)

@@ -13,7 +13,8 @@ from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.retrieval.bm25 import bm25
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Run, load_run
+from rag_notes.running.records import Run
+from rag_notes.running.run_files import load_run
 from rag_notes.studies.shared import shared_calls, shared_table
 from rag_notes.types import Dataset, Passage, Question
 from tests.loopback import Loopback

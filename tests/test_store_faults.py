@@ -17,7 +17,7 @@ from rag_notes.llm.response import canonical_json
 from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import load_run
+from rag_notes.running.run_files import load_run
 from rag_notes.types import Question
 from tests.loopback import Loopback
 from tests.scripted import ScriptedRetriever

@@ -8,7 +8,8 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.events import Event
 from rag_notes.report.trec import rankings_of, write_trec
-from rag_notes.running.records import Run, write_info, write_samples
+from rag_notes.running.records import Run
+from rag_notes.running.run_files import write_info, write_samples
 from rag_notes.types import InputError, Question
 from tests.made import make_run, search
 

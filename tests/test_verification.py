@@ -18,7 +18,8 @@ from rag_notes.papers.systems import NotRunError, find_cells, left_out, same_mod
 from rag_notes.papers.verdicts import count_verdicts, order_verdict, value_verdict
 from rag_notes.papers.verification import usable, verify_claims, verify_orders
 from rag_notes.running.describe import describe_method
-from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, write_info, write_samples
+from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run
+from rag_notes.running.run_files import write_info, write_samples
 from tests.made import Scores, make_run, row_of
 
 

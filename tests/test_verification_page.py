@@ -20,7 +20,8 @@ from rag_notes.papers.page import (
     write_summary,
     write_verification,
 )
-from rag_notes.running.records import RecordError, run_folders
+from rag_notes.running.records import RecordError
+from rag_notes.running.run_files import run_folders
 from rag_notes.studies.verification import run
 from tests.pages import EVIL, check_nothing_runs, read
 from tests.test_verification import changed, own, save, two

@@ -22,7 +22,7 @@ from rag_notes.config import (
 )
 from rag_notes.files import write_atomically
 from rag_notes.llm.store import ResponseStore
-from rag_notes.running.records import load_run
+from rag_notes.running.run_files import load_run
 from rag_notes.terminal import say
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rag_notes.config import ConfigError
-from rag_notes.running.records import Run, load_run, load_runs
+from rag_notes.running.records import Run
+from rag_notes.running.run_files import load_run, load_runs
 from rag_notes.terminal import say
 
 

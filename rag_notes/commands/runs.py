@@ -13,7 +13,7 @@ from rag_notes.config import (
     load_config,
 )
 from rag_notes.files import here
-from rag_notes.running.records import load_run, load_runs, run_folders
+from rag_notes.running.run_files import load_run, load_runs, run_folders
 from rag_notes.terminal import say
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def runs(args: argparse.Namespace) -> int:
     """List the runs in a folder, the latest first."""
     import pandas as pd
 
-    from rag_notes.running.records import read_info
+    from rag_notes.running.run_files import read_info
 
     below = Path(args.folder) if args.folder else here() / load_config().runs
     rows = []

@@ -38,7 +38,8 @@ def config(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate the chosen methods."""
-    from rag_notes.report.tables import diagnostics, results, results_table
+    from rag_notes.report.scores_table import ScoresTable, in_lines
+    from rag_notes.report.tables import diagnostics, results
     from rag_notes.running.run import run_methods
 
     chosen = load_config(args.options)
@@ -50,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
         resamples=chosen.resamples,
         clusters=chosen.clusters,
     )
-    say(results_table(table).data.to_string())  # type: ignore[attr-defined] # pandas-stubs leave it out
-    say(diagnostics(runs).to_string(index=False))
+    say(f"{ScoresTable(table)}\n")
+    say(in_lines(diagnostics(runs).set_index(["dataset", "method"])))
     for made in runs:
         say(made.folder)
     differing = _checked(runs, args.check) if args.check else 0
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 def _checked(runs: Sequence[Run], folder: str) -> int:
     """Print how the answers of the run of the same data set agree with published ones; returns how many do not."""
     from rag_notes.running.publish import check
-    from rag_notes.running.records import read_info
+    from rag_notes.running.run_files import read_info
 
     dataset = read_info(folder).dataset.name
     found = [run for run in runs if run.dataset == dataset]

@@ -9,7 +9,8 @@ from pandas.io.formats.style import Styler
 
 from rag_notes.files import SHIPPED
 from rag_notes.report.cells import interval_text, method_label
-from rag_notes.report.tables import METRIC_LABELS, styled
+from rag_notes.report.scores_table import styled
+from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.types import InputError
 
 PAPERS = ("deepnote", "adaptive_note", "amber", "chain_of_note")

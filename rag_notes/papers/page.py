@@ -19,7 +19,8 @@ from rag_notes.report.csv_file import write_csv
 from rag_notes.report.markdown import markdown
 from rag_notes.report.page import render, sound, style
 from rag_notes.report.tables import METRIC_LABELS
-from rag_notes.running.records import Run, load_runs
+from rag_notes.running.records import Run
+from rag_notes.running.run_files import load_runs
 from rag_notes.types import InputError
 
 MARKERS = ("<!-- verification -->", "<!-- /verification -->")

@@ -7,7 +7,8 @@ import pandas as pd
 
 from rag_notes.report.cells import method_label
 from rag_notes.report.markdown import markdown
-from rag_notes.report.tables import EXPLAINED, METRIC_LABELS, cell_text, results
+from rag_notes.report.scores_table import cell_text
+from rag_notes.report.tables import EXPLAINED, METRIC_LABELS, results
 from rag_notes.running.records import Run
 from rag_notes.running.repeats import pooled
 from rag_notes.types import InputError

@@ -24,10 +24,12 @@ from rag_notes.files import write_atomically
 from rag_notes.report.cells import method_label
 from rag_notes.report.figures import main_figure, save_figure
 from rag_notes.report.page import TEMPLATES, places, question_article, render, sound, style, title_of, tokens
-from rag_notes.report.tables import METRIC_LABELS, diagnostics, results, results_table
+from rag_notes.report.scores_table import ScoresTable
+from rag_notes.report.tables import diagnostics, results
 from rag_notes.running.correctness import correctness, flags, meanings
-from rag_notes.running.records import Key, RecordError, Run, Sample, sample_line
+from rag_notes.running.records import Key, RecordError, Run, Sample
 from rag_notes.running.repeats import pooled
+from rag_notes.running.run_files import sample_line
 from rag_notes.types import InputError
 
 _FIRST = 100  # questions that the index lists without its script
@@ -225,15 +227,10 @@ def _results(run: Run, baseline: str | None) -> pd.DataFrame:
 
 def _results_view(table: pd.DataFrame) -> dict[str, Any]:
     """The results as the notebook's table prints them: a column a metric, in each cell the mean and the rest of it."""
-    shown = results_table(table)
-    wide: pd.DataFrame = shown.data  # type: ignore[attr-defined] # pandas-stubs leave it out
-    columns = []
-    for metric in dict.fromkeys(table["metric"]):
-        numbers = table.loc[table["metric"] == metric, "n"]
-        least, most = numbers.min(), numbers.max()
-        columns.append((METRIC_LABELS.get(metric, metric), f"{most}" if least == most else f"{least} to {most}"))
-    rows = [(method, [cell.partition(" ")[::2] for cell in cells]) for method, *cells in wide.itertuples()]
-    return {"columns": columns, "rows": rows, "caption": shown.caption}  # type: ignore[attr-defined] # as above
+    shown = ScoresTable(table)
+    columns = [tuple(column[1:]) for column in shown.wide.columns]
+    rows = [(method, [cell.partition(" ")[::2] for cell in cells]) for method, *cells in shown.wide.itertuples()]
+    return {"columns": columns, "rows": rows, "caption": shown.caption}
 
 
 def _write_figure(table: pd.DataFrame, folder: Path) -> dict[str, Any] | None:

@@ -2,18 +2,15 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from html import escape
 from typing import Any
 
 import pandas as pd
-from pandas.io.formats.style import Styler
 
 from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import Interval, PairedDifference, holm, mean_interval, paired_difference
-from rag_notes.report.cells import DISAGREE, disagree, interval_text, method_label
 from rag_notes.running.records import Run
 from rag_notes.running.repeats import pooled
 from rag_notes.types import InputError
@@ -50,8 +47,6 @@ EXPLAINED: Mapping[str, str] = {
 }
 """What a column of `results` that is not always there means."""
 
-# A caption is no wider than its table by itself: below a narrow or an empty one it would have a word a line.
-_CAPTION_STYLE = "caption-side: bottom; text-align: left; padding-top: 0.6em; min-width: 40em"
 _NOT_AVERAGED = ("reject", "acc_raw")  # of other questions than the rest, the unanswerable ones; a second acc
 _NOT_RECORDED = "RecordingMissError"
 _COUNTS_PER_QUESTION = (
@@ -86,21 +81,22 @@ def results(
     their means, and `always`, the share of questions that score 1 in each. With `clusters` intervals and tests are
     those by clusters of questions that share gold passages (`gold_clusters`), and `clusters` is their number.
 
-    `dataset` is the run's label: the data set's name with the condition, if there is one. Raises ValueError where two
-    runs have the same label and are no repeats, or a run lacks the baseline.
+    `dataset` is the run's label, the data set's name with the condition, if there is one, and what tells it from
+    another run of the same label: model, prompts or retriever. Raises ValueError where nothing of these does and they
+    are no repeats, or a run lacks the baseline.
     """
     runs = list(pooled(dict(enumerate(runs))).values())
-    names = [run.label for run in runs]
+    names = _names(runs)
     if repeated := {name for name in names if names.count(name) > 1}:
-        raise InputError(f"two runs of {min(repeated)!r}; make one table for each model or setting")
+        raise InputError(f"two runs of {min(repeated)!r}; make one table for each setting")
     rows: list[dict[str, Any]] = []
-    for run in runs:
+    for name, run in zip(names, runs, strict=True):
         if baseline is not None and baseline not in run.methods:
             raise InputError(f"baseline {baseline!r} is not in the run of {run.label!r}, which has {run.methods}")
         scores = _scores(run)
         family_of = partial(
             _family,
-            run,
+            name,
             scores=scores,
             repeats=[_scores(repeat) for repeat in run.repeats],
             clusters=gold_clusters(run.questions) if clusters else None,
@@ -122,7 +118,7 @@ def results(
         if len(averaged) > 1:
             for method, values in means.items():
                 mean = math.fsum(value for value, _ in values) / len(values)
-                row = _row(run, method, "avg", baseline, confidence)
+                row = _row(name, method, "avg", baseline, confidence)
                 rows.append(row | {"mean": mean, "n": min(n for _, n in values)})
         for metric in retrieval:
             methods = [method for method in run.methods if metric in scores[method]]
@@ -149,7 +145,8 @@ def counts(
     price, has no row.
     """
     rows: list[dict[str, Any]] = []
-    for run in pooled(dict(enumerate(runs))).values():
+    runs = list(pooled(dict(enumerate(runs))).values())
+    for label, run in zip(_names(runs), runs, strict=True):
         cluster_of = gold_clusters(run.questions) if clusters else {}
         known: dict[tuple[str, str], dict[str, float]] = {}
         for sample in run.samples:
@@ -171,7 +168,7 @@ def counts(
                         proportion=False,
                         clusters=[cluster_of[question_id] for question_id in of_question] if clusters else None,
                     )
-                    row = {"dataset": run.label, "method": method, "metric": name, "mean": _mean(values)}
+                    row = {"dataset": label, "method": method, "metric": name, "mean": _mean(values)}
                     rows.append(row | _interval_fields(interval) | {"n": len(values)})
     return pd.DataFrame(rows, columns=_COLUMNS[:8])
 
@@ -186,9 +183,7 @@ def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
     such as the cost without a price.
     """
     rows = []
-    several = {label for label in (run.label for run in runs) if [run.label for run in runs].count(label) > 1}
-    for run in runs:
-        name = f"{run.label}, repeat {run.info.repeat}" if run.label in several else run.label
+    for name, run in zip(_names(runs, lambda run: f"repeat {run.info.repeat}"), runs, strict=True):
         for method in run.methods:
             samples = [replace(sample, trace=[]) for sample in run.of(method)]  # which may be large
             answered = [sample for sample in samples if sample.error is None]
@@ -215,49 +210,6 @@ def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def results_table(table: pd.DataFrame) -> Styler:
-    """Return what `results` gave as methods x (data set, metric) for display, in %; its caption says how to read it.
-
-    A cell is `mean [low, high]`, with `*` where the difference to the baseline is significant, `†` where its interval
-    and its test disagree, `sd ..., always ...` of repeats, and `n = ...` where it covers fewer questions than others of
-    its column.
-    """
-    most = table.groupby(["dataset", "metric"])["n"].transform("max")
-    cells = table.assign(
-        cell=[cell_text(row, n) for row, n in zip(table.to_dict("records"), most, strict=True)],
-        metric=[METRIC_LABELS.get(metric, metric) for metric in table["metric"]],
-    )
-    columns = list(dict.fromkeys(zip(cells["dataset"], cells["metric"], strict=True)))
-    methods = list(dict.fromkeys(cells["method"]))
-    by_place = {(row["method"], row["dataset"], row["metric"]): row["cell"] for row in cells.to_dict("records")}
-    wide = pd.DataFrame(
-        [[by_place.get((method, *column), "–") for column in columns] for method in methods],
-        index=pd.Index(map(method_label, methods), name="method"),
-        columns=pd.MultiIndex.from_arrays(
-            [[dataset for dataset, _ in columns], [metric for _, metric in columns]], names=["data set", "metric"]
-        ),
-    )
-    return styled(wide, "results", _caption(table)).format(_stacked)
-
-
-def _stacked(cell: object) -> str:
-    """The mean with the rest of its cell below it, so that more columns fit beside each other."""
-    mean, _, rest = escape(str(cell)).partition(" ")
-    return f"{mean}<br><small>{rest}</small>" if rest else mean
-
-
-def styled(wide: pd.DataFrame, uuid: str, caption: str) -> Styler:
-    """Return a table of texts for display, the same bytes each time: pandas would draw a `uuid` at random."""
-    styler = Styler(wide, uuid=uuid, cell_ids=False, caption=caption).format(escape="html")
-    styler = styler.format_index(escape="html").format_index(axis="columns", escape="html")
-    return styler.set_table_styles(
-        [
-            {"selector": "caption", "props": _CAPTION_STYLE},
-            {"selector": "td", "props": "white-space: nowrap; text-align: right"},
-        ]
-    )
-
-
 _COLUMNS = [
     *("dataset", "method", "metric", "mean", "low", "high", "interval", "n"),
     *("difference", "difference_low", "difference_high", "p", "p_holm", "significant", "wins", "ties", "losses"),
@@ -265,7 +217,24 @@ _COLUMNS = [
 ]
 
 
+# What tells runs of one label apart in a table.
+_TELLING: Sequence[Callable[[Run], str]] = (
+    lambda run: run.info.model,
+    lambda run: f"prompts {run.info.prompt_set}",
+    lambda run: str(run.info.retriever["name"]),
+)
+
 _REPEATED = ("repeats", "repeat_sd", "always")
+
+
+def _names(runs: Sequence[Run], *further: Callable[[Run], str]) -> list[str]:
+    """The runs' labels, each with what tells it from others of the same one: `_TELLING`, then `further`."""
+    names = []
+    for run in runs:
+        same = [other for other in runs if other.label == run.label]
+        telling = [tell(run) for tell in (*_TELLING, *further) if len({tell(other) for other in same}) > 1]
+        names.append(", ".join([run.label, *telling]))
+    return names
 
 
 def _scores(run: Run) -> dict[str, dict[str, dict[str, float]]]:
@@ -279,7 +248,7 @@ def _scores(run: Run) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _family(
-    run: Run,
+    name: str,
     *,
     metric: str,
     methods: Sequence[str],
@@ -295,7 +264,7 @@ def _family(
     rows = []
     for method in methods:
         of_method = scores[method].get(metric, {})
-        row = _row(run, method, metric, baseline, confidence) | {"n": len(of_method)}
+        row = _row(name, method, metric, baseline, confidence) | {"n": len(of_method)}
         if of_method:
             values = list(of_method.values())
             of_cluster = None if clusters is None else [clusters[question_id] for question_id in of_method]
@@ -319,10 +288,10 @@ def _family(
     return rows
 
 
-def _row(run: Run, method: str, metric: str, baseline: str | None, confidence: float) -> dict[str, Any]:
+def _row(name: str, method: str, metric: str, baseline: str | None, confidence: float) -> dict[str, Any]:
     """A row with nothing known but where it belongs."""
     return dict.fromkeys(_COLUMNS, math.nan) | {
-        "dataset": run.label,
+        "dataset": name,
         "method": method,
         "metric": metric,
         "interval": "",
@@ -361,45 +330,3 @@ def _difference_fields(difference: PairedDifference) -> dict[str, Any]:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
-
-
-def cell_text(row: Mapping[Any, Any], most: int) -> str:
-    """A row of `results` as `mean [low, high]` in %, marked as `results_table` says; `most` is its column's n."""
-    text = interval_text(row["mean"], row["low"], row["high"])
-    star = "*" if row["significant"] else ""
-    dagger = DISAGREE if disagreeing(row) else ""
-    if not math.isnan(row.get("repeat_sd", math.nan)):
-        dagger += f" sd {100 * row['repeat_sd']:.1f}, always {100 * row['always']:.1f}"
-    return text + star + dagger + (f" n = {row['n']}" if row["n"] < most and text != "–" else "")
-
-
-def disagreeing(row: Mapping[Any, Any]) -> bool:
-    """Whether the interval of a row's difference and its test, before correction, disagree."""
-    return disagree(row["difference_low"], row["difference_high"], row["p"], 1 - row["confidence"])
-
-
-def _caption(table: pd.DataFrame) -> str:
-    if table.empty:
-        return "No question was answered without error."
-    answers = table[table["metric"].isin(ANSWER_METRICS)]
-    counts = []
-    for dataset, numbers in answers.groupby("dataset", sort=False)["n"]:
-        least, most = numbers.min(), numbers.max()
-        counts.append(f"{dataset} {most}" if least == most else f"{dataset} {least} to {most}")
-    level, baseline = table["confidence"].iloc[0], table["baseline"].iloc[0]
-    parts = [
-        f"Mean in % with its {100 * level:g} % interval (Wilson's where every score is 0 or 1, otherwise the BCa "
-        f"bootstrap's) over the questions answered without error; n: {', '.join(counts)}."
-    ]
-    parts += [text for column, text in EXPLAINED.items() if column in table]
-    if baseline:
-        parts.append(
-            f"* differs from {baseline} with p < {1 - level:.2g} (two-sided paired sign-flip permutation test, "
-            "Holm-corrected for the methods of a column)."
-        )
-    if any(disagreeing(row) for row in table.to_dict("records")):
-        parts.append(
-            f"{DISAGREE} the bootstrap interval of the difference and this test disagree about 0 (before correction): "
-            "of few questions, or few that differ, the interval is too narrow; the test decides."
-        )
-    return " ".join(parts)

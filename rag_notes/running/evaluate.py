@@ -20,16 +20,8 @@ from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
 from rag_notes.running.describe import RECORDED, Method, check_same_run, describe
 from rag_notes.running.identity import code_hash, unwrapped
-from rag_notes.running.records import (
-    Condition,
-    Key,
-    Progress,
-    RecordError,
-    Run,
-    RunInfo,
-    Sample,
-    SampleError,
-    Usage,
+from rag_notes.running.records import Condition, Key, Progress, RecordError, Run, RunInfo, Sample, SampleError, Usage
+from rag_notes.running.run_files import (
     load_run,
     read_info,
     read_samples,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rag_notes.events import Ask, Decision, Event, Note, Search
-from rag_notes.running.records import RecordError, Run, Sample, SampleError, load_run, write_info, write_samples
+from rag_notes.running.records import RecordError, Run, Sample, SampleError
+from rag_notes.running.run_files import load_run, write_info, write_samples
 from rag_notes.types import Question
 
 SHORT = 60
@@ -21,7 +22,7 @@ def publish(folder: str | Path, into: str | Path) -> Path:
 
     What stays: ids of questions, methods, settings, metrics, counts, decisions, seconds, tokens, keys of requests, and
     answers of up to `SHORT` characters. Of every other text there is a hash, see `digest`. Raises RecordError as
-    `rag_notes.running.records.load_run`, and for a run that is not finished.
+    `rag_notes.running.run_files.load_run`, and for a run that is not finished.
     """
     run = load_run(folder)
     if not run.info.finished:
@@ -55,7 +56,7 @@ def check(run: Run, folder: str | Path) -> Counter[tuple[str, str]]:
     """Set a run's answers beside published ones of the same questions and methods.
 
     Returns how many by method and result: `same`, `other answer`, `other calls` (the same answer, by other requests or
-    responses), `not published`, and `not run`. Raises RecordError as `rag_notes.running.records.load_run`.
+    responses), `not published`, and `not run`. Raises RecordError as `rag_notes.running.run_files.load_run`.
     """
     published = {sample.key: sample for sample in load_run(folder).samples}
     mine = {sample.key: without_text(sample) for sample in run.samples}

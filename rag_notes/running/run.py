@@ -19,7 +19,8 @@ from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.noise import ControlledNoise, NoiseFrom, RetrievedNoise, controllable, retrievable
 from rag_notes.running.describe import Method, check_same_run, describe, describe_method, fingerprint, identity
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Condition, RecordError, Run, RunInfo, load_run, read_info, run_folders
+from rag_notes.running.records import Condition, RecordError, Run, RunInfo
+from rag_notes.running.run_files import load_run, read_info, run_folders
 from rag_notes.types import Dataset
 
 

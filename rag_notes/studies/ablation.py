@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import pandas as pd
-from pandas.io.formats.style import Styler
 
 from rag_notes.config import load_study
 from rag_notes.report.figures import NotebookFigure, main_figure
-from rag_notes.report.tables import results_table
+from rag_notes.report.scores_table import ScoresTable
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
 
@@ -37,9 +36,9 @@ class Ablation(Study):
         parts = [run.only(name for name in run.methods if name in own) for run in self.runs]
         return self.results(parts, baseline=method)
 
-    def display(self, method: str) -> Styler:
+    def display(self, method: str) -> ScoresTable:
         """The scores of `table` in %."""
-        return results_table(self.table(method))
+        return ScoresTable(self.table(method))
 
     def figure(self, method: str) -> NotebookFigure:
         """The scores of `table`; saved with it."""

@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 import matplotlib as mpl
 import pandas as pd
-from pandas.io.formats.style import Styler
 
 from rag_notes.config import Config, load_study
 from rag_notes.datasets.world import world_chains
@@ -16,7 +15,7 @@ from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, 
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
-from rag_notes.report.tables import results_table
+from rag_notes.report.scores_table import ScoresTable
 from rag_notes.running.correctness import correctness
 from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import run_methods
@@ -64,9 +63,9 @@ class ChainOfFacts(Study):
         """The judge's verdicts on new notes against the truth, as `judged`."""
         return judged(self.runs, chains(self.config), **self.intervals)
 
-    def display_scores(self) -> Styler:
+    def display_scores(self) -> ScoresTable:
         """The scores in %."""
-        return results_table(self.scores())
+        return ScoresTable(self.scores())
 
     def display(self) -> pd.DataFrame:
         """How many questions ended how, a row for each method."""

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from pandas.io.formats.style import Styler
 
 from rag_notes.config import ConfigError, load_study
 from rag_notes.report.curves import curve_figure, with_settings
 from rag_notes.report.figures import NotebookFigure
-from rag_notes.report.tables import counts, diagnostics, results_table
+from rag_notes.report.scores_table import ScoresTable
+from rag_notes.report.tables import counts, diagnostics
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
 
@@ -65,9 +65,9 @@ class FairTopK(Study):
         drawn = with_settings(table[table["metric"].isin(_DRAWN)], self.runs, [])
         return drawn.merge(passages, on=["dataset", "method"])
 
-    def display(self) -> Styler:
+    def display(self) -> ScoresTable:
         """The scores in %."""
-        return results_table(self.table())
+        return ScoresTable(self.table())
 
     def figure(self) -> NotebookFigure:
         """Scores by the passages read; saved with the points."""

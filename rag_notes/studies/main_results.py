@@ -10,7 +10,7 @@ from rag_notes.config import load_study
 from rag_notes.methods.about import Family, family_of
 from rag_notes.papers.numbers import beside_paper, paper_table
 from rag_notes.report.figures import NotebookFigure, main_figure
-from rag_notes.report.tables import results_table
+from rag_notes.report.scores_table import ScoresTable
 from rag_notes.report.trace import Trace
 from rag_notes.running.correctness import correctness
 from rag_notes.running.records import Run
@@ -57,9 +57,9 @@ class MainResults(Study):
         """Our cells beside the papers' of the same data set, method and metric."""
         return beside_paper(self.table())
 
-    def display(self) -> Styler:
+    def display(self) -> ScoresTable:
         """The scores in %, methods by data sets and metrics."""
-        return results_table(self.table())
+        return ScoresTable(self.table())
 
     def display_paper(self) -> Styler:
         """The papers' numbers for the same cells."""

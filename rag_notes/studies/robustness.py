@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from pandas.io.formats.style import Styler
 
 from rag_notes.config import ConfigError, build_methods, load_study
 from rag_notes.events import searches
@@ -19,7 +18,8 @@ from rag_notes.metrics.stats import paired_difference
 from rag_notes.papers.numbers import paper_cells
 from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
-from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, counts, results, results_table
+from rag_notes.report.scores_table import ScoresTable
+from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, counts, results
 from rag_notes.running.records import Run
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
@@ -77,18 +77,18 @@ class Robustness(Study):
         """The scores in %, a column for each noise ratio."""
         return noise_table(self.table())
 
-    def display_declined(self) -> Styler:
+    def display_declined(self) -> ScoresTable:
         """The share of unanswerable questions that were declined, in %."""
         table = self.results(self.plain)
-        return results_table(table[table["metric"] == "reject"])
+        return ScoresTable(table[table["metric"] == "reject"])
 
     def declined(self) -> pd.DataFrame:
         """The share of all questions that were declined, those that have an answer among them (RR of Table 4)."""
         return counts(self.plain, ["rejected"], **self.intervals)
 
-    def display_found(self) -> Styler:
+    def display_found(self) -> ScoresTable:
         """The scores in % of the questions with and without a gold answer in what is found, as `by_found`."""
-        return results_table(self.results(by_found(self.plain)))
+        return ScoresTable(self.results(by_found(self.plain)))
 
     def figure(self) -> NotebookFigure:
         """The scores by noise above the paper's; saved with the table."""

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
-from pandas.io.formats.style import Styler
 
 from rag_notes.config import build_methods, load_study
 from rag_notes.methods.about import about_of
 from rag_notes.report.curves import curve_figure, with_settings
 from rag_notes.report.figures import NotebookFigure
-from rag_notes.report.tables import counts, results_table
+from rag_notes.report.scores_table import ScoresTable
+from rag_notes.report.tables import counts
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
@@ -59,9 +59,9 @@ class Thresholds(Study):
         both = pd.concat([self.table(), self.taken()])
         return by_setting(both[both["metric"].isin(_DRAWN)], self.runs, self.limits)
 
-    def display(self) -> Styler:
+    def display(self) -> ScoresTable:
         """The scores in %."""
-        return results_table(self.table())
+        return ScoresTable(self.table())
 
     def display_taken(self) -> pd.DataFrame:
         """Means per question, a row for each setting."""

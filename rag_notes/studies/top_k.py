@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from pandas.io.formats.style import Styler
 
 from rag_notes.config import load_study
 from rag_notes.report.cells import method_label
 from rag_notes.report.curves import curve_figure, with_settings
 from rag_notes.report.figures import NotebookFigure
-from rag_notes.report.tables import diagnostics, results_table
+from rag_notes.report.scores_table import ScoresTable
+from rag_notes.report.tables import diagnostics
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
@@ -57,9 +57,9 @@ class TopK(Study):
         points = self.points()
         return points[points["retriever"] == retriever].drop(columns=["retriever", "line"]).reset_index(drop=True)
 
-    def display(self, retriever: str) -> Styler:
+    def display(self, retriever: str) -> ScoresTable:
         """The scores with one retriever in %."""
-        return results_table(self.table(retriever))
+        return ScoresTable(self.table(retriever))
 
     def diagnostics(self) -> pd.DataFrame:
         """What went wrong and what it took, with the retriever."""

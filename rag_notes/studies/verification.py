@@ -14,8 +14,9 @@ from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.verdicts import NOT_RUN, RULES
 from rag_notes.papers.verification import OWN, verify_orders
 from rag_notes.report.figures import NotebookFigure
-from rag_notes.running.records import Run, run_folders
+from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
+from rag_notes.running.run_files import run_folders
 from rag_notes.studies.base import Study, once
 
 _VARIED = ("ablation", "thresholds", "top_k", "robustness")
