@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -13,7 +13,6 @@ from rag_notes.types import InputError, Question
 
 Key = tuple[str, str]  # method, question id
 Annotation = Literal["evidence", "quest_eval"]
-T = TypeVar("T")
 
 IMPORTED = "imported"
 """The status of a run that was read from another program's file: it has answers and scores, no traces, no costs."""
