@@ -7,6 +7,8 @@ from typing import Any
 import pandas as pd
 
 from rag_notes.events import Ask, Counts, Event, Found, Search
+from rag_notes.report.cells import method_label
+from rag_notes.report.scores_table import ScoresTable
 from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, RunInfo, Sample, SampleError
 from rag_notes.types import Question
 
@@ -85,3 +87,9 @@ def row_of(table: pd.DataFrame, /, **where: str) -> dict[Any, Any]:
         table = table[table[column] == value]
     (row,) = table.to_dict("records")
     return row
+
+
+def shown_cell(table: pd.DataFrame, method: str, column: tuple[str, str]) -> Any:
+    """The cell that a table of scores shows for a method, a data set and a metric."""
+    wide = ScoresTable(table).wide.droplevel("questions", axis="columns")
+    return wide.loc[method_label(method), column]

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import rag_notes
 from rag_notes.events import Event, Note, ParseFailure, Stop
@@ -20,6 +20,8 @@ from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates
 from rag_notes.types import Hit, Passage, Question
+
+T = TypeVar("T")
 
 Q = Question("q1", "Where was its builder born?", ("Dumfries",))
 TOKEN = re.compile(r"(^\s+|\S+?)(?:@(0\.\d+))?(\s+|$)")
@@ -215,3 +217,13 @@ async def _call(
     method: Callable[..., Awaitable[str]], rag: Rag, question: Question, settings: Mapping[str, Any]
 ) -> str:
     return await method(rag, question, **settings)
+
+
+def asked(llm: LLM, use: Callable[[LLM], Awaitable[T]]) -> T:
+    """What a use of a model gives, the model being opened for it."""
+
+    async def run() -> T:
+        async with llm:
+            return await use(llm)
+
+    return asyncio.run(run())

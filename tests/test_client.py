@@ -1,34 +1,30 @@
 """The LLM client against a server on loopback that fails in every way a server can."""
 
 import asyncio
-import json
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from rag_notes.events import Ask
 from rag_notes.llm.client import (
     LLM,
     FatalLLMError,
     LLMError,
     Price,
-    RecordingMissError,
     SpendingLimitError,
     openai_compatible,
-    recorded,
 )
-from rag_notes.llm.store import Response, ResponseStore, StoreError
+from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Progress, Sample
+from rag_notes.running.records import Progress
 from rag_notes.types import Passage, Question
 from tests.loopback import Loopback, Seen, body_hash
+from tests.scripted import asked
 
-T = TypeVar("T")
 KEY = "hunter2-correct-horse-battery"
 OPENAI_KEY = "sk-proj-abcDEF123456_7890"
 
@@ -50,14 +46,6 @@ def client(server: Loopback, store: ResponseStore | None = None, **options: Any)
     store = ResponseStore(":memory:") if store is None else store
     settings: dict[str, Any] = {"store": store, "base_url": server.base_url, "timeout": 30.0} | options
     return LLM("tiny", **settings)
-
-
-def asked(llm: LLM, use: Callable[[LLM], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with llm:
-            return await use(llm)
-
-    return asyncio.run(run())
 
 
 def met(server: Loopback, llm: LLM, prompt: str, repeat: int = 0) -> list[str]:
@@ -337,53 +325,6 @@ def test_the_api_key_is_sent_and_appears_nowhere(
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"run.json", "samples.jsonl", "store.sqlite"} <= {path.name for path in files}
     assert [path.name for path in files if key.encode() in path.read_bytes()] == []
-
-
-def test_a_recorded_model_never_touches_the_network(
-    retriever: BM25, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*arguments: object) -> None:
-        raise AssertionError(f"the network was touched: {arguments}")
-
-    questions = [Question("q7", "Where is Paris?", ("France",)), Question("q8", "Where is Rome?", ("Italy",))]
-    bare = recorded(model="tiny", recordings=[])
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-
-    async def miss(llm: LLM) -> list[Sample]:
-        return list((await evaluate([vanilla], questions, retriever, llm, progress=False)).samples)
-
-    samples = asked(bare, miss)
-    assert [str(sample.error) for sample in samples] == [
-        f"stage answer_short of vanilla on {question}: no recorded response, and the network is forbidden; to go live "
-        "choose another model source, for example llm=openai or llm=local"
-        for question in ("q7", "q8")
-    ]
-    for sample in samples:
-        prompt = next(event.prompt for event in sample.trace if isinstance(event, Ask))
-        bare.store.put(bare.request(prompt), Response("France", "stop", 1, 1, 0.1))
-    bare.store.export_jsonl(tmp_path / "recording.jsonl.xz")
-    full = recorded(model="tiny", recordings=[str(tmp_path / "recording.jsonl.xz")])
-    assert [sample.answer for sample in asked(full, miss)] == ["France", "France"]
-    with pytest.raises(RecordingMissError, match="the network is forbidden"):
-        asked(full, lambda llm: llm.ask("something else"))
-
-
-def test_a_recording_is_read_from_several_files(tmp_path: Path) -> None:
-    for name in ("x", "y"):
-        llm = recorded(model="tiny", recordings=[])
-        llm.store.put(llm.request(name), Response(f"answer to {name}", "stop", 1, 2, 0.5))
-        llm.store.export_jsonl(tmp_path / f"{name}.jsonl.xz")
-    both = recorded(model="tiny", recordings=[str(tmp_path / f"{name}.jsonl.xz") for name in "xy"])
-
-    async def use(llm: LLM) -> list[str]:
-        return [(await llm.ask(name)).text for name in "xy"]
-
-    assert asked(both, use) == ["answer to x", "answer to y"]
-    (tmp_path / "edited.jsonl").write_text(json.dumps({"key": "0", "request": {}, "response": {}}), encoding="utf-8")
-    with pytest.raises(StoreError, match=r"edited\.jsonl, line 1"):
-        recorded(model="tiny", recordings=[str(tmp_path / "edited.jsonl")])
 
 
 @pytest.mark.parametrize(

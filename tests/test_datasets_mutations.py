@@ -18,7 +18,7 @@ from rag_notes.datasets import DataError, prepare
 from rag_notes.datasets.corpus_file import CorpusFile
 from rag_notes.files import SHIPPED
 from rag_notes.types import Dataset
-from tests import test_datasets_errors as valid
+from tests import dataset_records as valid
 
 MUTATIONS = 40
 MINI = SHIPPED / "data" / "mini"

@@ -1,13 +1,12 @@
 """A run that is killed, stopped or partly failed goes on where it was, and ends as if nothing had happened."""
 
-import asyncio
 import io
 import multiprocessing
 import random
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -17,29 +16,20 @@ import pytest
 from filelock import FileLock
 
 from rag_notes.events import Ask
-from rag_notes.llm.client import LLM, FatalLLMError, Price
+from rag_notes.llm.client import FatalLLMError, Price
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.rag import Rag
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.prompts.templates import TemplateError
-from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.bm25 import BM25, bm25
-from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Progress, RecordError, Run
+from rag_notes.running.records import Progress, RecordError
 from rag_notes.running.run_files import load_run
-from rag_notes.types import Hit, InputError, Passage, Question
+from rag_notes.types import Question
 from tests.loopback import Loopback, body_hash
+from tests.rivers import CORPUS, QUESTIONS, run_in
 
 KILLS = 20
-PLACES = ["Lisbon", "Vienna", "Cairo", "Lima", "Oslo", "Hanoi", "Quito", "Accra", "Dakar", "Minsk", "Sofia", "Tunis"]
-CORPUS = [
-    Passage(f"p{number}", place, f"{place} lies on river number {number}.") for number, place in enumerate(PLACES)
-]
-QUESTIONS = [
-    Question(f"q{n}", f"On which river does {place} lie?", (f"river number {n}",)) for n, place in enumerate(PLACES)
-]
-METHODS = {"vanilla": vanilla, "deepnote": deepnote}
 
 
 @pytest.fixture(scope="module")
@@ -51,27 +41,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 @pytest.fixture(scope="module")
 def retriever() -> BM25:
     return bm25(CORPUS, cache=None)
-
-
-def run_in(
-    folder: Path | None,
-    base_url: str | None,
-    retriever: BM25,
-    *,
-    store: ResponseStore | str = ":memory:",
-    questions: Sequence[Question] = QUESTIONS,
-    methods: Any = METHODS,
-    llm: dict[str, Any] | None = None,
-    **options: Any,
-) -> Run:
-    settings: dict[str, Any] = {"concurrency": 4, "max_retries": 0, "timeout": 30.0} | (llm or {})
-    opened = store if isinstance(store, ResponseStore) else ResponseStore(store)
-
-    async def run() -> Run:
-        async with LLM("tiny", store=opened, base_url=base_url, **settings) as model:
-            return await evaluate(methods, questions, retriever, model, folder=folder, progress=False, **options)
-
-    return asyncio.run(run())
 
 
 def run_alone(folder: Path, base_url: str, store: str) -> None:
@@ -270,63 +239,6 @@ def test_a_failing_question_is_recorded_and_counted_and_only_it_is_done_again(
     assert second.sample("vanilla", "q0") == first.sample("vanilla", "q0")
 
 
-async def broken(rag: Rag, question: Question) -> str:
-    if question.id == "q1":
-        raise KeyError("a bug in the method")
-    return "river number 0"
-
-
-HALF = "half \ud83d of a pair"
-
-
-async def with_half_a_pair(rag: Rag, question: Question) -> str:
-    rag.note(f"{question.id}: {HALF}", kept=True)
-    if question.id == "q1":
-        raise RuntimeError(HALF)
-    if question.id == "q2":
-        return await rag.ask_text("any", f"{HALF}: {question.question}")
-    return HALF
-
-
-def test_half_a_surrogate_pair_in_an_answer_a_note_a_prompt_or_an_error_costs_neither_answer_nor_run(
-    server: Loopback, retriever: BM25, tmp_path: Path
-) -> None:
-    run = run_in(tmp_path, server.base_url, retriever, questions=QUESTIONS[:3], methods=[with_half_a_pair])
-    assert run.info.status == "finished"
-    assert [str(sample.error) for sample in run.samples] == ["None", "RuntimeError: half \ufffd of a pair", "None"]
-    assert run.samples[0].answer == "half \ufffd of a pair"
-    asked = run.samples[2].trace[-1]
-    assert isinstance(asked, Ask)
-    assert asked.prompt.startswith("half \ufffd of a pair: On which river")
-    assert run.samples[2].answer
-    assert load_run(tmp_path).samples == run.samples
-    again = run_in(tmp_path, None, retriever, questions=QUESTIONS[:3], methods=[with_half_a_pair])
-    assert again.samples == run.samples
-
-
-class Failing(BM25):
-    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
-        raise RetrieverError(HALF)
-
-
-def test_half_a_surrogate_pair_in_what_ends_a_run_is_told_and_kept(tmp_path: Path) -> None:
-    failing = bm25(CORPUS, cache=None)
-    failing.__class__ = Failing
-    with pytest.raises(RetrieverError):
-        run_in(tmp_path, None, failing, questions=QUESTIONS[:1], methods=[vanilla])
-    assert load_run(tmp_path).info.status == "stopped: half \ufffd of a pair"
-
-
-def test_half_a_surrogate_pair_in_a_question_is_refused_before_anything_is_asked(
-    server: Loopback, retriever: BM25, tmp_path: Path
-) -> None:
-    seen = len(server.seen())
-    with pytest.raises(InputError, match=r"question 'odd': expected valid Unicode, found half of a surrogate pair"):
-        run_in(tmp_path, server.base_url, retriever, questions=[QUESTIONS[0], Question("odd", HALF, ("x",))])
-    assert len(server.seen()) == seen
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_no_model_was_heard_of_is_not_kept_as_an_answer(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
     bad = Question("bad status", "On which river does Quito <500> lie?", ("river number 6",))
     torn = [QUESTIONS[0], Question("torn", "On which river does Lima <reset> lie?", ("river number 3",)), bad]
@@ -357,6 +269,12 @@ def test_an_address_where_nobody_is_ends_the_run_and_the_right_one_asks_everythi
 
 async def without_template(rag: Rag, question: Question) -> str:
     return await rag.ask("no_such_stage")
+
+
+async def broken(rag: Rag, question: Question) -> str:
+    if question.id == "q1":
+        raise KeyError("a bug in the method")
+    return "river number 0"
 
 
 def test_an_exception_of_a_method_is_recorded_with_its_question_and_a_missing_template_ends_the_run(

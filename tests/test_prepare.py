@@ -34,7 +34,7 @@ from rag_notes.files import SHIPPED, DiskFullError
 from rag_notes.options import CONF, choices
 from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.types import Passage
-from tests.test_datasets_errors import as_lines, as_list
+from tests.dataset_records import as_lines, as_list
 
 
 def read(out: Path | str) -> tuple[Passage, ...]:

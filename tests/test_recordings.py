@@ -3,16 +3,24 @@
 import hashlib
 import json
 import lzma
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rag_notes.events import Ask
 from rag_notes.llm import recording
-from rag_notes.llm.client import recorded
+from rag_notes.llm.client import LLM, RecordingMissError, recorded
 from rag_notes.llm.response import canonical_json
 from rag_notes.llm.store import Imported, Response, ResponseStore, StoreError, request_key
+from rag_notes.methods.vanilla import vanilla
+from rag_notes.retrieval.bm25 import bm25
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Sample
+from rag_notes.types import Passage, Question
+from tests.scripted import asked
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 
@@ -197,3 +205,49 @@ def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path
     with pytest.raises(StoreError, match=r"llm\.cache=FOLDER.*llm\.cache=null"):
         recorded(model="tiny", recordings=[str(path)], cache=str(tmp_path / "file" / "cache"))
     assert len(recorded(model="tiny", recordings=[str(path)], cache=None).store) == 1
+
+
+def test_a_recorded_model_never_touches_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError(f"the network was touched: {arguments}")
+
+    questions = [Question("q7", "Where is Paris?", ("France",)), Question("q8", "Where is Rome?", ("Italy",))]
+    retriever = bm25([Passage("p1", "Paris", "Paris is a city in France.")], cache=None)
+    bare = recorded(model="tiny", recordings=[])
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+    async def miss(llm: LLM) -> list[Sample]:
+        return list((await evaluate([vanilla], questions, retriever, llm, progress=False)).samples)
+
+    samples = asked(bare, miss)
+    assert [str(sample.error) for sample in samples] == [
+        f"stage answer_short of vanilla on {question}: no recorded response, and the network is forbidden; to go live "
+        "choose another model source, for example llm=openai or llm=local"
+        for question in ("q7", "q8")
+    ]
+    for sample in samples:
+        prompt = next(event.prompt for event in sample.trace if isinstance(event, Ask))
+        bare.store.put(bare.request(prompt), Response("France", "stop", 1, 1, 0.1))
+    bare.store.export_jsonl(tmp_path / "recording.jsonl.xz")
+    full = recorded(model="tiny", recordings=[str(tmp_path / "recording.jsonl.xz")])
+    assert [sample.answer for sample in asked(full, miss)] == ["France", "France"]
+    with pytest.raises(RecordingMissError, match="the network is forbidden"):
+        asked(full, lambda llm: llm.ask("something else"))
+
+
+def test_a_recording_is_read_from_several_files(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        llm = recorded(model="tiny", recordings=[])
+        llm.store.put(llm.request(name), Response(f"answer to {name}", "stop", 1, 2, 0.5))
+        llm.store.export_jsonl(tmp_path / f"{name}.jsonl.xz")
+    both = recorded(model="tiny", recordings=[str(tmp_path / f"{name}.jsonl.xz") for name in "xy"])
+
+    async def use(llm: LLM) -> list[str]:
+        return [(await llm.ask(name)).text for name in "xy"]
+
+    assert asked(both, use) == ["answer to x", "answer to y"]
+    (tmp_path / "edited.jsonl").write_text(json.dumps({"key": "0", "request": {}, "response": {}}), encoding="utf-8")
+    with pytest.raises(StoreError, match=r"edited\.jsonl, line 1"):
+        recorded(model="tiny", recordings=[str(tmp_path / "edited.jsonl")])

@@ -14,32 +14,12 @@ from matplotlib.text import Text
 
 from rag_notes.events import Counts
 from rag_notes.papers.numbers import beside_paper
-from rag_notes.report.cells import method_label
 from rag_notes.report.csv_file import write_csv
 from rag_notes.report.figures import main_figure, save_figure
-from rag_notes.report.scores import scores_markdown
 from rag_notes.report.scores_table import ScoresTable
-from rag_notes.report.tables import RESULT_METRICS, RETRIEVAL_METRICS, counts, diagnostics, results
+from rag_notes.report.tables import RETRIEVAL_METRICS, diagnostics, results
 from rag_notes.running.records import Condition, Run, SampleError
-from rag_notes.types import InputError
-from tests.made import Scores, make_info, make_run, make_sample, row_of
-
-
-@pytest.fixture
-def toy() -> Run:
-    return make_run(
-        "toy",
-        {
-            "no_retrieval": {"em": [0, 0, 0, 0, 0], "f1": [0, 0.5, 0, 0.5, 0]},
-            "vanilla": {"em": [1, 0, 0, 0, 0], "f1": [1, 0.5, 0, 0, 0], "all_gold_first": [1, 1, 0, 0, 1]},
-            "deepnote": {"em": [1, 1, 1, 0, None], "f1": [1, 1, 1, 0.2, None], "all_gold_first": [1, 1, 0, 1, None]},
-        },
-    )
-
-
-def shown_cell(table: pd.DataFrame, method: str, column: tuple[str, str]) -> Any:
-    wide = ScoresTable(table).wide.droplevel("questions", axis="columns")
-    return wide.loc[method_label(method), column]
+from tests.made import Scores, make_info, make_run, make_sample, row_of, shown_cell
 
 
 def test_results_by_hand(toy: Run) -> None:
@@ -119,98 +99,6 @@ def test_results_without_a_baseline_or_with_a_wrong_one(toy: Run) -> None:
         results([toy], baseline="bm25")
     with pytest.raises(ValueError, match="two runs of 'toy'"):
         results([toy, toy])
-
-
-def test_scores_table_in_html() -> None:
-    run = make_run("<b>", {"vanilla": {"em": [0.0] * 10}, "deep<note>": {"em": [1.0] * 9 + [None]}})
-    table = results([run])
-    # Wilson's bounds for 0 of 10 and 9 of 9: 3.8415 / 13.8415 and 9 / 12.8415
-    assert shown_cell(table, "vanilla", ("<b>", "EM")) == "0.0 [0.0, 27.8]"
-    assert shown_cell(table, "deep<note>", ("<b>", "EM")) == "100.0 [70.1, 100.0]* n = 9"
-    page = ScoresTable(table).to_html()
-    assert page.index("Vanilla RAG") < page.index("deep&lt;note&gt;")
-    assert "deep&lt;note&gt;" in page and "deep<note>" not in page
-    assert page == ScoresTable(results([run])).to_html()
-    for said in ("95 %", "9 to 10", "differs from vanilla", "p < 0.05", "Wilson", "sign-flip", "Holm"):
-        assert said in page
-
-
-def test_scores_table_of_a_terminal_by_hand(toy: Run) -> None:
-    assert repr(ScoresTable(results([toy]))).splitlines()[:13] == [
-        "data set                     toy",
-        "metric                        EM                    F1   Avg.",
-        "questions                  n = 5                 n = 5  n = 5",
-        "method",
-        "No retrieval                 0.0                  20.0   10.0",
-        "                     [0.0, 43.4]           [0.0, 40.0]",
-        "Vanilla RAG                 20.0                  30.0   25.0",
-        "                     [3.6, 62.4]           [0.0, 80.0]",
-        "DeepNote                    75.0                  80.0   77.5",
-        "              [30.1, 95.4] n = 4  [40.0, 100.0]† n = 4  n = 4",
-        "",
-        "data set                        toy",
-        "metric       All gold, first search",
-    ]
-
-
-def test_scores_table_has_one_group_of_metrics_at_a_time_and_fits() -> None:
-    metrics = (*RESULT_METRICS, *RETRIEVAL_METRICS)
-    scores: Scores = {metric: [0.5, 1.0, 0.0] for metric in metrics}
-    failed: Scores = {metric: [1.0, None, None] for metric in metrics}
-    methods = {"vanilla": scores, "self_rag": scores, "deepnote": failed}
-    table = ScoresTable(results([make_run(name, methods) for name in ("toy", "another_data_set")], resamples=100))
-    lines = repr(table).splitlines()
-    assert max(map(len, lines)) <= 100
-    heads = [line for line in lines if line.startswith("metric ")]
-    assert [("Acc." in head or "EM" in head, "All gold" in head) for head in heads].count((True, True)) == 0
-    pages = table.to_html().split("<table")[1:]
-    assert [page.count("n = 3</th>") for page in pages] == [9, 9, 6]
-    assert ["</caption>" in page for page in pages] == [False, False, True]
-
-
-def test_runs_of_several_models_stand_beside_each_other(toy: Run) -> None:
-    other = replace(toy, info=replace(toy.info, llm={"model": "other"}, prompt_set="papers"))
-    table = results([toy, other])
-    names = ["toy, made, prompts small", "toy, other, prompts papers"]
-    assert list(table["dataset"].unique()) == names
-    assert list(counts([toy, other], ["calls"])["dataset"].unique()) == names
-    assert list(diagnostics([toy, other])["dataset"].unique()) == names
-    assert list(
-        results([replace(toy, info=replace(toy.info, retriever={"name": "dense"})), toy])["dataset"].unique()
-    ) == [
-        "toy, dense",
-        "toy, bm25",
-    ]
-
-
-def test_scores_in_markdown_by_hand(toy: Run) -> None:
-    only = scores_markdown({"a": toy}, ["em", "all_gold_first"], resamples=100)
-    # Wilson's bounds for 1 of 5 and 3 of 4; what has a lower n than its column's head says so
-    assert only.splitlines()[:4] == [
-        "toy, made, prompts small, 0 questions",
-        "",
-        "| method | EM (n = 5) | All gold, first search (n = 5) |",
-        "| --- | --- | --- |",
-    ]
-    assert "| Vanilla RAG | 20.0 [3.6, 62.4] | 60.0 [23.1, 88.2] |" in only
-    assert "| DeepNote | 75.0 [30.1, 95.4] n = 4 |" in only and "| No retrieval | 0.0 [0.0, 43.4] | – |" in only
-
-
-def test_scores_in_markdown_are_a_table_for_each_run_with_answers_of_its_own() -> None:
-    ones: Scores = {"em": [1.0] * 10}
-    runs = {
-        "first": make_run("toy", {"vanilla": {"em": [0.0] * 10}, "deepnote_2_1": ones}),
-        "second": make_run("toy", {"deepnote": ones}),  # without the baseline nothing is compared
-        "marks": make_run("toy", {"vanilla": ones}, condition=Condition(annotates="evidence")),
-    }
-    text = scores_markdown(runs, resamples=100)
-    titles = [line for line in text.splitlines() if line.startswith("toy")]
-    assert titles == [f"toy, made, prompts small, 0 questions, {name}" for name in ("first", "second")]
-    assert "| DeepNote (2-1) | 100.0 [72.2, 100.0]* |" in text and "| DeepNote | 100.0 [72.2, 100.0] |" in text
-    with pytest.raises(InputError, match="no answer has the metric 'f1'; there is em"):
-        scores_markdown(runs, ["f1"])
-    with pytest.raises(InputError, match="no runs with scores"):
-        scores_markdown({"marks": runs["marks"]})
 
 
 def test_a_difference_whose_interval_and_test_disagree_is_marked() -> None:

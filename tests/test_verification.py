@@ -1,10 +1,9 @@
-"""The verification: verdicts worked by hand, which run's method a claim means, orders on our own data set."""
+"""The verification: verdicts worked by hand, and which run's method a claim means."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,63 +11,13 @@ import pytest
 
 from rag_notes.events import Counts
 from rag_notes.methods.deepnote import deepnote
-from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import NotRunError, find_cells, left_out, same_model, settings_of, system_of
-from rag_notes.papers.verdicts import count_verdicts, order_verdict, value_verdict
-from rag_notes.papers.verification import usable, verify_claims, verify_orders
+from rag_notes.papers.verdicts import order_verdict, value_verdict
 from rag_notes.running.describe import describe_method
-from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run
-from rag_notes.running.run_files import write_info, write_samples
-from tests.made import Scores, make_run, row_of
-
-
-def run_of(
-    dataset: str, methods: Mapping[str, tuple[str, str, Scores]], *, model: str = "GPT-4o-mini", **info: Any
-) -> Run:
-    """A run whose methods are these, each by its name there: method and setting of a claim, and scores."""
-    described = {}
-    for name, (method, setting, _) in methods.items():
-        system = system_of(method, setting)
-        described[name] = MethodInfo(system.function, dict(system.settings), "0")
-    run = make_run(dataset, {name: scores for name, (_, _, scores) in methods.items()})
-    fields = {"methods": described, "llm": {"model": model}, "git": {"commit": "c0ffee" * 7, "dirty": False}}
-    return changed(run, **({"dataset": DatasetInfo(dataset, 9, "0")} | fields | info))
-
-
-def changed(run: Run, **info: Any) -> Run:
-    """The same run with another description."""
-    return replace(run, info=replace(run.info, **info))
-
-
-def claim(**fields: Any) -> dict[str, Any]:
-    base = {
-        **{"id": "a-claim", "paper": "deepnote", "source": "Table 1", "kind": "order", "method": "deepnote"},
-        **{"setting": "", "other": "vanilla", "other_setting": "", "dataset": "hotpotqa", "model": "GPT-4o-mini"},
-        **{"metric": "acc", "value": 20.0, "tolerance": 5.0, "statement": "It is so", "decimals": 1},
-    }
-    if fields.get("kind") == "value":
-        base |= {"other": ""}
-    return base | fields
-
-
-def verdict(runs: Mapping[str, Run], **fields: Any) -> dict[Any, Any]:
-    (row,) = verify_claims(runs, pd.DataFrame([claim(**fields)])).to_dict("records")
-    return row
-
-
-def save(run: Run, folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    write_info(folder, run.info)
-    write_samples(folder / "samples.jsonl", run.samples)
-    return folder
-
-
-def two(method: Sequence[float | None], other: Sequence[float | None], **fields: Any) -> dict[str, Run]:
-    """One run of HotpotQA with these accuracies of DeepNote and of vanilla RAG."""
-    methods = {"deepnote": ("deepnote", "", {"acc": method}), "vanilla": ("vanilla", "", {"acc": other})}
-    return {"a-run": run_of("hotpotqa", methods, **fields)}
-
+from rag_notes.running.records import Condition, Run
+from tests.claims import changed, run_of, two, verdict
+from tests.made import Scores
 
 # --- verdicts
 
@@ -347,92 +296,3 @@ def test_the_settings_of_a_claim_are_those_that_a_run_records() -> None:
     described = describe_method(partial(deepnote, top_k=5, max_step=1, max_failure=1, queries="joined"))
     system = system_of("deepnote", "max_step=1;max_failure=1")
     assert (system.function, system.settings) == (described.function, described.settings)
-
-
-# --- orders on a data set of our own
-
-
-def own() -> dict[str, Run]:
-    def made(model: str, scores: Sequence[float]) -> Run:
-        above: Scores = {"acc": scores}
-        below: Scores = {"acc": [0] * len(scores)}
-        methods = {"deepnote": ("deepnote", "", above), "vanilla": ("vanilla", "", below)}
-        return run_of("mini", methods, model=model)
-
-    return {"mini-a": made("a", [1] * 8), "mini-b": made("b", [1, 0])}
-
-
-def test_the_orders_of_a_paper_are_one_row_for_each_model_of_ours() -> None:
-    claims = pd.DataFrame(
-        [
-            claim(),
-            claim(dataset="musique", value=7.5, model="Qwen2-7b", source="section 5", setting="questions=50"),
-            claim(dataset="musique", value=math.nan, model="Qwen2-7b"),
-            claim(metric="seconds", value=math.nan),
-            claim(kind="value"),
-        ]
-    )
-    orders = verify_orders(own(), claims)
-    assert list(orders["our_model"]) == ["a", "a", "b", "b"]
-    row = row_of(orders, our_model="a", metric="acc")
-    assert (row["claimed"], row["unsupported"], row["datasets"]) == (3, 1, "hotpotqa, musique")
-    assert (row["models"], row["source"], row["about"]) == ("GPT-4o-mini, Qwen2-7b", "Table 1; section 5", "answers")
-    assert (row["least"], row["most"], row["ours"], row["run"]) == (7.5, 20, 100, "mini-a")
-    assert (row["p"], row["p_holm"], row["verdict"]) == (2 / 2**8, 2 / 2**8, "agrees")  # seconds were not tested
-    assert row_of(orders, our_model="b", metric="acc")["verdict"] == "same direction, not significant"
-    assert row_of(orders, our_model="b", metric="seconds")["about"] == "cost and time"
-    counts = count_verdicts(orders, ["our_model"])
-    shown = ["our_model", "rows", "agrees", "same direction, not significant", "not run"]
-    assert counts[shown].to_numpy().tolist() == [["a", 2, 1, 0, 1], ["b", 2, 0, 1, 1], ["all", 4, 1, 1, 2]]
-    assert counts.drop(columns=shown).to_numpy().sum() == 0
-
-
-def test_runs_without_enough_answers_and_annotations_are_left_aside() -> None:
-    runs = own()
-    failed = run_of("mini", {"deepnote": ("deepnote", "", {"acc": [None] * 3})}, model="misspelt")
-    runs |= {"failed": failed, "empty": replace(failed, samples=[])}
-    runs["noted"] = changed(runs["mini-a"], condition=Condition(annotates="evidence"), llm={"model": "c"})
-    used, aside = usable(runs)
-    assert list(used) == ["mini-a", "mini-b"] and list(aside) == ["empty", "failed", "noted"]
-    assert aside["failed"] == "0 questions answered, 1 wanted; 3 answers failed"
-    claims = pd.DataFrame([claim()])
-    assert list(verify_orders(runs, claims)["our_model"]) == ["a", "b"]
-    assert list(verify_orders(runs, claims, min_questions=3)["our_model"]) == ["a"]
-    assert verify_claims(runs, claims.assign(dataset="mini"), min_questions=9)["verdict"].tolist() == ["not run"]
-
-
-def test_without_runs_everything_is_not_run() -> None:
-    claims, orders = verify_claims({}), verify_orders({})
-    assert len(claims) == len(paper_claims()) and set(claims["verdict"]) == set(orders["verdict"]) == {"not run"}
-    assert set(orders["our_model"]) == {""}
-    with pytest.raises(ValueError, match="no comparison by f1 was run"):
-        forest_figure(orders)
-
-
-def test_the_orders_of_a_data_set_of_the_papers_are_those_claimed_of_it() -> None:
-    claims = pd.DataFrame([claim(), claim(dataset="musique", metric="em")])
-    (row,) = verify_orders(two([1, 1], [0, 0]), claims, dataset="hotpotqa").to_dict("records")
-    assert (row["metric"], row["claimed"], row["ours"]) == ("acc", 1, 100)
-
-
-def test_the_figure_has_a_line_for_every_order_that_was_run() -> None:
-    figure = forest_figure(verify_orders(own()), metric="acc")
-    titles = [axes.get_title(loc="right") for axes in figure.axes]
-    assert titles == ["DeepNote paper, tested on mini with a", "DeepNote paper, tested on mini with b"]
-    for axes in figure.axes:
-        assert [text.get_text() for text in axes.get_yticklabels()] == ["DeepNote > Vanilla RAG"]
-        assert axes.get_xlabel() == ("" if axes is figure.axes[0] else "Acc.: first - second system (points)")
-
-
-def test_a_panel_of_the_figure_has_at_most_25_lines_and_no_label_leaves_the_page() -> None:
-    row = verify_orders(own(), pd.DataFrame([claim()])).iloc[:1]
-    longest = row.assign(other="deepnote", setting="without=adaptive_retrieval")
-    longest = longest.assign(other_setting="without=adaptive_retrieval+init_note")
-    figure = forest_figure(pd.concat([longest] * 27), metric="acc")
-    assert [len(axes.get_yticks()) for axes in figure.axes] == [14, 13]
-    assert figure.axes[1].get_title(loc="right").endswith("with a (2 of 2)")
-    figure.draw_without_rendering()
-    for axes in figure.axes:
-        for label in axes.get_yticklabels():
-            assert label.get_text() == "DeepNote: w/o adaptive retrieval > w/o adaptive retrieval+init note"
-            assert label.get_window_extent().x0 >= 0

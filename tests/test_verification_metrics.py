@@ -10,8 +10,8 @@ from rag_notes.papers.systems import system_of
 from rag_notes.running.annotate import told_sha256
 from rag_notes.running.quest_scores import quest_texts
 from rag_notes.running.records import Condition, MethodInfo, Run
+from tests.claims import changed, run_of, verdict
 from tests.made import Scores, make_run
-from tests.test_verification import changed, run_of, verdict
 
 
 def test_an_average_weighs_its_data_sets_alike() -> None:

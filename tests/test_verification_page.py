@@ -23,8 +23,8 @@ from rag_notes.papers.page import (
 from rag_notes.running.records import RecordError
 from rag_notes.running.run_files import run_folders
 from rag_notes.studies.verification import run
+from tests.claims import changed, own, save, two
 from tests.pages import EVIL, check_nothing_runs, read
-from tests.test_verification import changed, own, save, two
 
 RECORDING = SHIPPED / "data" / "recordings" / "mini.jsonl.xz"
 
