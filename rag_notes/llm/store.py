@@ -156,6 +156,16 @@ class ResponseStore:
             row = db.execute("SELECT key, request, response, digest FROM responses WHERE key = ?", (key,)).fetchone()
         return None if row is None else self._read(*row)
 
+    def taken(self, key: str) -> tuple[float, int] | None:
+        """The seconds that the response under `key` took and its retries, or None; what `get` checks is not checked."""
+        with self._guarded() as db:
+            found = db.execute(
+                "SELECT json_extract(response, '$.seconds'), coalesce(json_extract(response, '$.retries'), 0) "
+                "FROM responses WHERE key = ?",
+                (key,),
+            ).fetchone()
+        return None if found is None else (float(found[0]), int(found[1]))
+
     def put(self, request: dict[str, Any], response: Response) -> Response:
         """Store `response` and return what the store holds under its key: an earlier response wins.
 

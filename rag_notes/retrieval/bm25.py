@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,6 +42,7 @@ _META, _INDEX = "meta.json", "index"
 _LAYOUT = 4  # of the files in a folder
 _COMMIT = 200_000  # passages between two commits: what a kill costs at most
 _THREADS = 1  # of tantivy's: the analysis in Python is slower
+_REMEMBERED = 2000  # passages with their terms: the methods of a study find the same ones again and again
 _SLACK = 1 - 1e-5  # tantivy adds up scores in single precision, in an order that depends on its segments
 
 
@@ -73,7 +75,7 @@ class BM25:
         self.tokenizer = tokenizer
         self._done = done
         self._corpus = corpus
-        self._passage_at = passage_at
+        self._found = lru_cache(_REMEMBERED)(partial(_found, passage_at, tokenizer))
         self._searcher = index.searcher()
         words = self._searcher.aggregate(tantivy.Query.all_query(), {"sum": {"sum": {"field": _LENGTH}}})
         self._mean_length = words["sum"]["value"] / corpus.passages
@@ -114,7 +116,7 @@ class BM25:
         weights = {term: counts[term] * self._idf(found) for term, found in known.items()}
         candidates = self._candidates(tantivy.Query.boolean_query(terms), top_k)
         places: list[Any] = self._searcher.fast_field_values(_PLACE, candidates)
-        hits = (Hit(passage, self._score(weights, passage)) for passage in map(self._passage_at, places))
+        hits = (Hit(passage, self._score(weights, counts)) for passage, counts in map(self._found, places))
         return heapq.nsmallest(top_k, hits, key=lambda hit: (-hit.score, hit.passage.id))
 
     def _candidates(self, query: tantivy.Query, top_k: int) -> list[tantivy.DocAddress]:
@@ -131,8 +133,7 @@ class BM25:
     def _idf(self, found: int) -> float:
         return math.log(1 + (self._corpus.passages - found + 0.5) / (found + 0.5))
 
-    def _score(self, weights: dict[str, float], passage: Passage) -> float:
-        counts = Counter(self.tokenizer(_text(passage)))
+    def _score(self, weights: dict[str, float], counts: Counter[str]) -> float:
         norm = _K1 * (1 - _B + _B * _kept(counts.total()) / self._mean_length)
         return float(sum(weight * counts[term] / (counts[term] + norm) for term, weight in weights.items()))
 
@@ -253,6 +254,12 @@ def _searchable(index: tantivy.Index) -> tantivy.Index:
     index.config_reader("manual")
     index.reload()
     return index
+
+
+def _found(passage_at: Callable[[int], Passage], tokenizer: Tokenizer, place: int) -> tuple[Passage, Counter[str]]:
+    """The passage of a place, and how often it has each term."""
+    passage = passage_at(place)
+    return passage, Counter(tokenizer(_text(passage)))
 
 
 def _text(passage: Passage) -> str:
