@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from rag_notes.events import Ask, Counts, Event, Found, Search
 from rag_notes.report.cells import method_label
@@ -93,3 +95,22 @@ def shown_cell(table: pd.DataFrame, method: str, column: tuple[str, str]) -> Any
     """The cell that a table of scores shows for a method, a data set and a metric."""
     wide = ScoresTable(table).wide.droplevel("questions", axis="columns")
     return wide.loc[method_label(method), column]
+
+
+def drawn_texts(figure: Figure) -> list[tuple[Text, Any]]:
+    """The texts that can be seen, each with its box in pixels."""
+    figure.draw_without_rendering()
+    hidden: set[Text] = set()
+    for axes in figure.axes:
+        if not axes.axison:
+            hidden |= {*axes.get_xticklabels(), *axes.get_yticklabels(), axes.xaxis.label, axes.yaxis.label}
+        low, high = axes.get_xlim()
+        places = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        hidden |= {label for place, label in places if not low <= place <= high}
+        low, high = sorted(axes.get_ylim())
+        places = zip(axes.get_yticks(), axes.get_yticklabels(), strict=False)
+        hidden |= {label for place, label in places if not low <= place <= high}
+        if not axes.yaxis.get_tick_params()["labelleft"]:
+            hidden |= set(axes.get_yticklabels())
+    every = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text() and text.get_visible()]
+    return [(text, text.get_window_extent()) for text in every if text not in hidden]

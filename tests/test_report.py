@@ -2,15 +2,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 
 from rag_notes.events import Counts
 from rag_notes.papers.numbers import beside_paper
@@ -19,7 +16,7 @@ from rag_notes.report.figures import main_figure, save_figure
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.report.tables import RETRIEVAL_METRICS, diagnostics, results
 from rag_notes.running.records import Condition, Run, SampleError
-from tests.made import Scores, make_info, make_run, make_sample, row_of, shown_cell
+from tests.made import Scores, drawn_texts, make_info, make_run, make_sample, row_of, shown_cell
 
 
 def test_results_by_hand(toy: Run) -> None:
@@ -179,23 +176,6 @@ LAYOUTS: dict[str, tuple[list[str], dict[str, Sequence[str]]]] = {
         },
     ),
 }
-
-
-def drawn_texts(figure: Figure) -> list[tuple[Text, Any]]:
-    """The texts that can be seen, each with its box in pixels."""
-    figure.draw_without_rendering()
-    hidden: set[Text] = set()
-    for axes in figure.axes:
-        low, high = axes.get_xlim()
-        places = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
-        hidden |= {label for place, label in places if not low <= place <= high}
-        low, high = sorted(axes.get_ylim())
-        places = zip(axes.get_yticks(), axes.get_yticklabels(), strict=False)
-        hidden |= {label for place, label in places if not low <= place <= high}
-        if not axes.yaxis.get_tick_params()["labelleft"]:
-            hidden |= set(axes.get_yticklabels())
-    every = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text() and text.get_visible()]
-    return [(text, text.get_window_extent()) for text in every if text not in hidden]
 
 
 def x_of(line: Line2D) -> list[float]:

@@ -74,7 +74,7 @@ def test_the_figure_has_a_line_for_every_order_that_was_run() -> None:
     assert titles == ["DeepNote paper, tested on mini with a", "DeepNote paper, tested on mini with b"]
     for axes in figure.axes:
         assert [text.get_text() for text in axes.get_yticklabels()] == ["DeepNote > Vanilla RAG"]
-        assert axes.get_xlabel() == ("" if axes is figure.axes[0] else "Acc.: first - second system (points)")
+    assert figure.legends[0].get_title().get_text() == "Acc.: first - second system (points)"
 
 
 def test_a_panel_of_the_figure_has_at_most_25_lines_and_no_label_leaves_the_page() -> None:

@@ -62,7 +62,6 @@ def forest_figure(orders: pd.DataFrame, *, metric: str = "f1") -> NotebookFigure
             shared = shared or axes
             axes.set_title(title, loc="right", fontweight="bold")  # there is room beside the labels
             _panel(axes, rows)
-        axes.set_xlabel(f"{METRIC_LABELS.get(metric, metric)}: first - second system (points)")
         present = set(shown["verdict"])
         handles = [
             Line2D([], [], color=colour, marker=marker, markerfacecolor=colour if filled else "white", label=verdict)
@@ -70,7 +69,9 @@ def forest_figure(orders: pd.DataFrame, *, metric: str = "f1") -> NotebookFigure
             if verdict in present
         ]
         handles.append(Line2D([], [], color=_LIGHT, linewidth=5, marker="none", label="the paper's differences"))
-        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+        name = METRIC_LABELS.get(metric, metric)
+        title = f"{name}: first - second system (points)"  # below an axis it might leave the page: they begin far right
+        figure.legend(handles=handles, title=title, title_fontsize=8, loc="outside lower center", ncols=3)
     return figure
 
 

@@ -245,9 +245,11 @@ def noise_figure(table: pd.DataFrame, metrics: Sequence[str] = ("em", "f1", "acc
         }
         for place, method in enumerate(methods)
     }
+    width = 0.6 + 2.1 * len(metrics)
+    beside = max(1, min(4, int(width / (0.7 + 0.065 * max(len(method_label(method)) for method in methods)))))
     with mpl.rc_context(STYLE):
         figure = NotebookFigure(
-            figsize=(0.6 + 2.1 * len(metrics), 0.5 + 1.75 * (len(datasets) + 1)),
+            figsize=(width, 0.5 + 1.75 * (len(datasets) + 1) + 0.17 * (len(methods) // beside)),
             layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.05),
         )
         grid = figure.subplots(len(datasets) + 1, len(metrics), squeeze=False, sharey=True)  # to compare slopes
@@ -270,7 +272,7 @@ def noise_figure(table: pd.DataFrame, metrics: Sequence[str] = ("em", "f1", "acc
         handles = [Line2D([], [], label=method_label(method), **look) for method, look in looks.items()]
         title = f"Score in %; band: {100 * table['confidence'].iloc[0]:g} % interval" if len(table) else "Score in %"
         figure.legend(
-            handles=handles, title=title, title_fontsize=8, loc="outside lower center", ncols=4, handlelength=2.6
+            handles=handles, title=title, title_fontsize=8, loc="outside lower center", ncols=beside, handlelength=2.6
         )
     return figure
 
