@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -62,6 +62,18 @@ class Study(BaseModel):
     datasets: list[str] = []
 
 
+class Trained(BaseModel):
+    """What the model was trained on, as `rag-notes training-data` calls it, and the model that it was trained from.
+
+    `hybrid` and `retrieve_read` are Chain-of-Note's training data of these systems.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    data: Literal["dnalign", "content_filter", "chain_of_note", "retrieve_read", "hybrid"] | None = None
+    base: str | None = None
+
+
 class Config(BaseModel):
     """The resolved configuration: the chosen parts as plain settings, checked, and the options of the whole."""
 
@@ -71,6 +83,7 @@ class Config(BaseModel):
     retriever: dict[str, Any]
     llm: dict[str, Any]
     stages: dict[str, dict[str, Any]]
+    trained: Trained
     method: dict[str, dict[str, Any]]
     study: Study
     limit: Positive | None
@@ -104,6 +117,11 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     if other := [name for name in config.dataset if config.study.datasets and name not in config.study.datasets]:
         only = ", ".join(config.study.datasets)
         raise ConfigError(f"dataset={other[0]}: the study {config.study.name} is made of {only} alone")
+    if (config.trained.data is None) != (config.trained.base is None):
+        raise ConfigError(
+            "trained: name both what the model was trained on and the model that it was trained from, as llm.model has "
+            "that one: trained.data=dnalign trained.base=NAME"
+        )
     if config.study.name in unrecorded:
         raise UnrecordedError(
             f"study={config.study.name}: its responses are not recorded; run it with a model that is asked, such as "
@@ -205,6 +223,8 @@ def build_llm(config: Config, *, offline: bool = False) -> LLM:
     """
     llm = _build_llm(config.llm)
     llm.stages = {name: _build_llm(_stage(config, name)) for name in config.stages}
+    if config.trained.data is not None:
+        llm.trained = {"trained_on": config.trained.data, "base": config.trained.base}
     if offline:
         for each in (llm, *llm.stages.values()):
             each.base_url = None

@@ -239,6 +239,11 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
         (["method=vanilla,deepnote"], "method=vanilla,deepnote: several stand in brackets: method=[vanilla,deepnote]"),
         (["dataset=mini,musique"], "dataset=mini,musique: several stand in brackets: dataset=[mini,musique]"),
         (["llm.model=\udc80"], "'llm.model=\\udc80': not valid UTF-8"),
+        (
+            ["trained.data=dnalign"],
+            "trained: name both what the model was trained on and the model that it was",
+        ),
+        (["trained.data=dna"], "trained.data: Input should be 'dnalign', 'content_filter', 'chain_of_note'"),
         (["+method.mine.top_k=3"], "method.mine._target_: expected MODULE.FUNCTION, found None"),
     ],
 )

@@ -1,7 +1,7 @@
 """The verification: verdicts worked by hand, and which run's method a claim means."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -180,7 +180,8 @@ def test_no_difference_can_be_found() -> None:
     [
         ({"dataset": "musique"}, "no run of musique"),
         ({"dataset": "dnalign"}, "the claim is of no single data set"),
-        ({"method": "deepnote_dpo"}, "there is no method deepnote_dpo"),
+        ({"method": "deepnote_dpo"}, "no run of hotpotqa has deepnote trained.data=dnalign"),
+        ({"method": "sail"}, "there is no method sail"),
         ({"method": "amber"}, "no run of hotpotqa has amber"),
         ({"setting": "max_step=1;max_failure=1"}, "no run of hotpotqa has deepnote max_step=1 max_failure=1"),
         ({"setting": "wings=2"}, "deepnote has no setting wings"),
@@ -222,17 +223,11 @@ def test_what_an_ablation_leaves_out_is_a_setting_of_ours(
     assert system.function == default.function and changed == set(ours[1])
 
 
-def test_every_claim_of_the_papers_means_a_system_or_says_why_not() -> None:
+def test_every_claim_of_the_papers_means_a_system() -> None:
     claims = paper_claims()
     systems = {*zip(claims["method"], claims["setting"], strict=True)}
     systems |= {*zip(claims["other"], claims["other_setting"], strict=True)} - {("", "")}
-    missing = set()
-    for method, setting in systems:
-        try:
-            system_of(method, setting)
-        except NotRunError as reason:
-            missing.add(str(reason))
-    assert missing == {"there is no method deepnote_dpo", "there is no method chain_of_note_hybrid"}
+    assert all(system_of(method, setting).function for method, setting in systems)
 
 
 def test_a_setting_newer_than_a_run_was_as_it_is_by_default() -> None:
@@ -296,3 +291,20 @@ def test_the_settings_of_a_claim_are_those_that_a_run_records() -> None:
     described = describe_method(partial(deepnote, top_k=5, max_step=1, max_failure=1, queries="joined"))
     system = system_of("deepnote", "max_step=1;max_failure=1")
     assert (system.function, system.settings) == (described.function, described.settings)
+
+
+def test_a_trained_system_is_found_in_runs_that_say_so_and_compared_with_the_model_it_was_trained_from() -> None:
+    def of(llm: dict[str, str], scores: Sequence[float]) -> Run:
+        return run_of("hotpotqa", {"deepnote": ("deepnote", "", {"acc": scores})}, llm=llm)
+
+    base = of({"model": "Qwen-2.5-7B-Instruct"}, [0.0] * 8)
+    trained = of({"model": "mine", "trained_on": "dnalign", "base": "Qwen-2.5-7B-Instruct"}, [1.0] * 8)
+    stranger = of({"model": "other", "trained_on": "dnalign", "base": "another"}, [1.0] * 8)
+    dpo = {"method": "deepnote_dpo", "other": "deepnote", "model": "Qwen-2.5-7B-Instruct"}
+    row = verdict({"a": base, "b": trained}, **dpo)
+    assert (row["verdict"], row["run"], row["other_run"], row["same_model"]) == ("agrees", "b", "a", True)
+    assert verdict({"a": base, "c": stranger}, **dpo)["reason"].startswith("no two runs with the same model")
+    assert verdict({"a": base}, **dpo)["reason"] == "no run of hotpotqa has deepnote trained.data=dnalign"
+    plain = {"kind": "value", "method": "deepnote", "value": 100.0}
+    assert verdict({"b": trained}, **plain)["reason"] == "no run of hotpotqa has deepnote"
+    assert verdict({"b": trained}, **plain | {"method": "deepnote_dpo"})["ours"] == 100

@@ -102,6 +102,7 @@ class LLM:
         self.usage = Usage()
         self.lacks = ""  # what must be there before anything can be asked
         self.stages: dict[str, LLM] = {}
+        self.trained: dict[str, str | None] = {}  # what records say of how the model came to be
         self.resources = AsyncExitStack()  # what must live as long as this object: an engine in this process
         self._served_as = served_as or model
         self._api_key = api_key

@@ -1,5 +1,6 @@
 """Which table and figure of the papers a command here makes again, and how many of its numbers that can fill."""
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from rag_notes.config import build_methods, load_config
 from rag_notes.files import SHIPPED
 from rag_notes.papers.numbers import paper_cells, paper_claims
-from rag_notes.papers.systems import NotRunError, System, is_system, system_of
+from rag_notes.papers.systems import NotRunError, System, is_system, is_trained_for, system_of
 from rag_notes.papers.verification import MADE_OF, UNSCALED
 from rag_notes.report.cells import method_label
 from rag_notes.report.markdown import markdown
@@ -51,11 +52,10 @@ class Item(BaseModel):
 
 
 class Coverage(BaseModel):
-    """The items, and the systems whose weights are not public (name: what would have to be trained)."""
+    """The items, in the order of the papers."""
 
     model_config = ConfigDict(extra="forbid")
 
-    trained: dict[str, str]
     items: list[Item]
 
 
@@ -69,12 +69,15 @@ class _Offer:
     noise: frozenset[int]
     retriever: str
     news: bool  # the answers are put to RAGQuestEval
+    trained_on: str | None
 
     def has(self, system: System, dataset: str, metric: str) -> bool:
         if not set(MADE_OF.get(dataset, (dataset,))) <= self.datasets:
             return False
         of_dataset = _METRICS.get(dataset, _SHORT) | set(UNSCALED)
         if metric not in of_dataset or (dataset == "crud" and not self.news and metric not in UNSCALED):
+            return False
+        if not is_trained_for(system, self.trained_on):
             return False
         if system.retrieval.get("retriever", self.retriever) != self.retriever:
             return False
@@ -116,13 +119,11 @@ def coverage_table(coverage: Coverage | None = None) -> pd.DataFrame:
 
 
 def unmeasured(coverage: Coverage | None = None) -> pd.DataFrame:
-    """The claims that no command of the coverage can measure, with `reason`: the weights they need or "no command"."""
+    """The claims that no command of the coverage can measure."""
     coverage = coverage or load_coverage()
     offers = [offer for item in coverage.items for command in item.commands if (offer := _offer(command))]
     claims = paper_claims()
-    lacking = claims.loc[[not _measures(claim, offers) for claim in claims.to_dict("records")]]
-    named = [coverage.trained.keys() & {row["method"], row["other"]} for row in lacking.to_dict("records")]
-    return lacking.assign(reason=["; ".join(coverage.trained[name] for name in of) or "no command" for of in named])
+    return claims.loc[[not _measures(claim, offers) for claim in claims.to_dict("records")]]
 
 
 def coverage_markdown() -> str:
@@ -143,9 +144,12 @@ def coverage_markdown() -> str:
         ]
         parts.append(f"## {method_label(str(paper))}\n\n{markdown(pd.DataFrame(shown))}")
     total = len(paper_claims())
-    counts = lacking.groupby(["paper", "reason"], sort=False).size().reset_index(name="claims")
-    text = f"Of {total} claims {total - len(lacking)} can be measured by these commands, {len(lacking)} cannot:"
-    parts.append(f"## Claims that nothing here can measure\n\n{text}\n\n{markdown(counts)}")
+    trained = sum(map(_is_of_trained, paper_claims().to_dict("records")))
+    parts.append(
+        f"## Claims\n\nOf {total} claims {total - len(lacking)} can be measured by these commands, {len(lacking)} "
+        f"cannot; {trained} of them with a model that is trained first ([training.md](training.md))."
+        + "".join(f"\n- {row['paper']}, {row['source']}: {row['statement']}" for row in lacking.to_dict("records"))
+    )
     return "\n\n".join(parts)
 
 
@@ -163,6 +167,7 @@ def _offer(command: str) -> _Offer | None:
         frozenset(config.study.noise_percent),
         "bm25" if re.search(r"\.(bm25|elasticsearch)$", config.retriever["_target_"]) else _DENSE,
         config.study.name == "quest_eval" or name == "quest-eval",
+        config.trained.data,
     )
 
 
@@ -174,11 +179,18 @@ def _fills(cell: Mapping[Any, Any], offers: Sequence[_Offer], measures: Iterable
     return all(_offered(side, setting.rstrip(";"), cell["dataset"], cell["metric"], offers) for side in sides)
 
 
+def _is_of_trained(claim: Mapping[Any, Any]) -> bool:
+    sides = [(claim["method"], claim["setting"])] + [(claim["other"], claim["other_setting"])] * bool(claim["other"])
+    with contextlib.suppress(NotRunError):
+        return any(system_of(*side).trained_on for side in sides)
+    return False
+
+
 def _measures(claim: Mapping[Any, Any], offers: Sequence[_Offer]) -> bool:
     sides = [(claim["method"], claim["setting"])]
     if claim["kind"] == "order":
         sides.append((claim["other"], claim["other_setting"]))
-    if "retriever=" in claim["setting"]:  # a comparison of two runs
+    if "retriever=" in claim["setting"] or _is_of_trained(claim):  # a comparison of two runs
         return all(_offered(*side, claim["dataset"], claim["metric"], offers) for side in sides)
     return any(all(_offered(*side, claim["dataset"], claim["metric"], [offer]) for side in sides) for offer in offers)
 

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,10 @@ from rag_notes.running.records import Condition, MethodInfo, Run
 
 _RETRIEVAL = ("retriever", "noise")  # of `setting`: what belongs to the run, not to the method
 _MEASURED = "questions"  # of `setting`: how many the paper asked; a run's own number stands beside its result
+_TRAINED = {  # systems of the papers that are a method with a trained model: the method, and what that was trained on
+    "deepnote_dpo": ("deepnote", "dnalign"),
+    "chain_of_note_hybrid": ("retrieve_read", "hybrid"),
+}
 _BM25 = ("bm25", "elasticsearch")  # the retrievers that rank by BM25
 
 
@@ -24,13 +28,17 @@ class NotRunError(LookupError):
 
 
 class System(NamedTuple):
-    """A method by its function, with all its settings; those that the claim changed, of it and of the retriever."""
+    """A method by its function, with all its settings; those that the claim changed, of it and of the retriever.
+
+    `trained_on` is what its model has to be trained on, None for any model but those trained for such a system.
+    """
 
     function: str
     settings: dict[str, Any]
     changed: dict[str, Any]
     retrieval: dict[str, Any]
     label: str
+    trained_on: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ def system_of(method: str, setting: str, dataset: str = "") -> System:
     named = settings_of(setting)
     retrieval = {name: named.pop(name) for name in _RETRIEVAL if name in named}
     named.pop(_MEASURED, None)
-    ours = method
+    ours, trained_on = _TRAINED.get(method, (method, None))
     if "without" in named:
         without = named.pop("without")
         if (method, without) not in left_out():
@@ -84,8 +92,9 @@ def system_of(method: str, setting: str, dataset: str = "") -> System:
     if unknown := set(named) - set(inspect.signature(function).parameters):
         raise NotRunError(f"{ours} has no setting {', '.join(sorted(unknown))}")
     described = describe_method(partial(function, **(conf | named)))
-    label = " ".join([ours, *(f"{name}={value}" for name, value in (named | retrieval).items())])
-    return System(described.function, described.settings, named, retrieval, label)
+    changed = named | retrieval | ({"trained.data": trained_on} if trained_on else {})
+    label = " ".join([ours, *(f"{name}={value}" for name, value in changed.items())])
+    return System(described.function, described.settings, named, retrieval, label, trained_on)
 
 
 def settings_of(setting: str) -> dict[str, Any]:
@@ -114,6 +123,7 @@ def find_cells(runs: Mapping[str, Run], dataset: str, system: System) -> list[Ce
     cells = [
         Cell(folder, run, name)
         for folder, run in here.items()
+        if is_trained_for(system, run.info.llm.get("trained_on"))
         for name, method in run.info.methods.items()
         if is_system(system, method) and system.retrieval.get("retriever") in (None, _kind(run))
     ]
@@ -122,11 +132,30 @@ def find_cells(runs: Mapping[str, Run], dataset: str, system: System) -> list[Ce
     return cells
 
 
-def comparable(cell: Cell, other: Cell, *, retriever: bool) -> bool:
-    """Whether two cells have the same model and sampling, prompts and, if `retriever`, retriever and corpus."""
+def is_trained_for(system: System, trained_on: str | None) -> bool:
+    """Whether a model trained on this (None: on nothing of ours) is one that a system may have."""
+    special = {name for _, name in _TRAINED.values()}
+    return trained_on == system.trained_on if {trained_on, system.trained_on} & special else True
+
+
+def comparable(cell: Cell, other: Cell, *, retriever: bool, trained: bool = False) -> bool:
+    """Whether two cells have the same model and sampling, prompts and, if `retriever`, retriever and corpus.
+
+    With `trained` models are the same that were trained from the same one, or are it.
+    """
     a, b = cell.run.info, other.run.info
+    if trained:
+        a, b = (replace(info, llm=_untrained(info.llm)) for info in (a, b))
     same = (a.llm, a.repeat, a.prompt_set, a.prompts) == (b.llm, b.repeat, b.prompt_set, b.prompts)
     return same and (not retriever or a.retriever == b.retriever)
+
+
+def _untrained(llm: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's model as it was before it was trained, without system messages: they may hold a word of the training."""
+    if "trained_on" not in llm:
+        return dict(llm)
+    kept = {name: value for name, value in llm.items() if name not in ("trained_on", "base", "system", "stages")}
+    return kept | {"model": llm.get("base") or llm["model"]}
 
 
 def model_of(run: Run) -> str:
@@ -137,7 +166,8 @@ def model_of(run: Run) -> str:
 
 def same_model(run: Run, model: str) -> bool:
     """Whether a run's model is the one that a paper names: letters and digits alone count (`GPT-4o-mini`)."""
-    ours, theirs = ("".join(filter(str.isalnum, name)).casefold() for name in (model_of(run), model))
+    ours = run.info.llm.get("base") or model_of(run)
+    ours, theirs = ("".join(filter(str.isalnum, name)).casefold() for name in (ours, model))
     return ours == theirs
 
 

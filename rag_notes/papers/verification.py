@@ -241,12 +241,13 @@ class _Evidence:
         system = system_of(claim["method"], claim["setting"], dataset)
         other = system_of(claim["other"], claim["other_setting"], dataset)
         named = bool(system.retrieval or other.retrieval)
+        trained = bool(system.trained_on or other.trained_on)
         others = find_cells(self.runs, dataset, other)
         fitting = [
             (cell, beside)
             for cell in find_cells(self.runs, dataset, system)
             for beside in others
-            if comparable(cell, beside, retriever=not named)
+            if comparable(cell, beside, retriever=not named, trained=trained)
         ]
         if not fitting:
             raise NotRunError("no two runs with the same model, prompts and retriever have the two systems")

@@ -49,7 +49,7 @@ def describe(
         condition=condition,
         methods={name: describe_method(method) for name, method in methods.items()},
         retriever=retriever.describe(),
-        llm={"model": llm.model, **llm.sampling} | ({"stages": stages} if stages else {}),
+        llm={"model": llm.model, **llm.sampling, **llm.trained} | ({"stages": stages} if stages else {}),
         prompt_set=templates.name,
         prompts=templates.hashes(),
         scoring=code_hash(score),
