@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rag_notes.cli import main
 from rag_notes.events import Ask
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
@@ -58,3 +59,12 @@ def record_what_was_asked(folder: Path) -> None:
     """Give the recording an answer to every prompt that the run below `folder` asked in vain."""
     events = [event for sample in load_run(run_folder(folder)).samples for event in sample.trace]
     record(folder / "recording.jsonl", *(event.prompt for event in events if isinstance(event, Ask)))
+
+
+def finished_run(folder: Path) -> list[str]:
+    """Make a run of the two questions by two methods, from a recording of what it asks; returns its options."""
+    options = ["dataset=plain", *plain_options(folder), "method=[no_retrieval,vanilla]"]
+    assert main(["run", *options]) == 1  # what is asked is not recorded yet
+    record_what_was_asked(folder)
+    assert main(["run", *options, "retry_errors=true"]) == 0
+    return options

@@ -14,7 +14,7 @@ from rag_notes.running.records import Condition, RecordError
 from rag_notes.running.run_files import load_run, write_info
 from rag_notes.types import Question
 from tests.made import make_info
-from tests.plain import plain_options, record, record_what_was_asked, run_folder
+from tests.plain import finished_run, record, run_folder
 from tests.test_records import OLD_INFO, OLD_SAMPLE, written
 
 Files = dict[str, bytes]
@@ -26,13 +26,8 @@ def files(folder: Path) -> Files:
 
 @pytest.fixture
 def options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The options of a run that was made from a recording."""
-    made = ["dataset=plain", *plain_options(tmp_path), "method=[no_retrieval,vanilla]"]
-    assert main(["run", *made]) == 1  # what is asked is not recorded yet
+    made = finished_run(tmp_path)
     assert "4 of 4 answers failed" in capsys.readouterr().err
-    record_what_was_asked(tmp_path)
-    assert main(["run", *made, "retry_errors=true"]) == 0
-    capsys.readouterr()
     return made
 
 

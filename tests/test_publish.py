@@ -12,7 +12,7 @@ from rag_notes.running.records import RecordError, Sample, SampleError
 from rag_notes.running.run_files import PUBLISHED, load_run, write_info
 from rag_notes.types import Question
 from tests.made import make_info
-from tests.plain import QUESTIONS, plain_options, record_what_was_asked, run_folder
+from tests.plain import QUESTIONS, finished_run, run_folder
 
 SECRET = "Ann Ro was born in the town of Tis, and nobody else was ever born there, as far as anybody knows"
 TRACE: list[Event] = [
@@ -61,11 +61,7 @@ def test_a_run_that_is_not_finished_is_not_published(tmp_path: Path) -> None:
 
 @pytest.fixture
 def made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The options of a finished run of two questions by two methods."""
-    options = ["dataset=plain", *plain_options(tmp_path), "method=[no_retrieval,vanilla]"]
-    assert main(["run", *options]) == 1  # what is asked is not recorded yet
-    record_what_was_asked(tmp_path)
-    assert main(["run", *options, "retry_errors=true"]) == 0
+    options = finished_run(tmp_path)
     capsys.readouterr()
     return options
 
