@@ -115,8 +115,9 @@ class ScriptedLLM(LLM):
         self.log = [] if log is None else log
         self._answer = answer
 
-    async def ask(self, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False, repeat: int = 0) -> Response:
-        ask = recognise(prompt, repeat)
+    async def answer(self, request: dict[str, Any], key: str) -> Response:
+        prompt, logprobs = request["messages"][-1]["content"], request["logprobs"]
+        ask = recognise(prompt, request["repeat"])
         self.asks.append(ask)
         self.log.append(ask.stage)
         given = self._answer(ask)
@@ -127,7 +128,7 @@ class ScriptedLLM(LLM):
             text, "stop", len(prompt.split()), len(text.split()), seconds=1.0, logprobs=tokens if logprobs else None
         )
         self.usage.sent += 1
-        self.store.put(self.request(prompt, stop=stop, logprobs=logprobs, repeat=repeat), response)
+        self.store.put(request, response)
         return response
 
     def asked(self, stage: str) -> list[dict[str, str]]:

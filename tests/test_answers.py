@@ -16,9 +16,10 @@ import pytest
 
 from rag_notes.config import ConfigError, build_llm, load_config
 from rag_notes.llm import faults
-from rag_notes.llm.client import LLM, FatalLLMError, LLMError, PausedError, Price, openai_compatible, recorded
+from rag_notes.llm.client import LLM, FatalLLMError, LLMError, PausedError, Price
 from rag_notes.llm.completion import is_same_model, read_completion
 from rag_notes.llm.errors import LONGEST, printable
+from rag_notes.llm.sources import openai_compatible, recorded
 from rag_notes.llm.store import Response, ResponseStore, request_key
 from tests.loopback import Loopback
 

@@ -14,8 +14,8 @@ from rag_notes.llm.client import (
     LLMError,
     Price,
     SpendingLimitError,
-    openai_compatible,
 )
+from rag_notes.llm.sources import openai_compatible
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.retrieval.bm25 import BM25, bm25

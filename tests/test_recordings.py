@@ -12,8 +12,9 @@ import pytest
 
 from rag_notes.events import Ask
 from rag_notes.llm import recording
-from rag_notes.llm.client import LLM, RecordingMissError, recorded
+from rag_notes.llm.client import LLM, RecordingMissError
 from rag_notes.llm.response import canonical_json
+from rag_notes.llm.sources import recorded
 from rag_notes.llm.store import Imported, Response, ResponseStore, StoreError, request_key
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.retrieval.bm25 import bm25

@@ -202,7 +202,7 @@ def test_a_stage_is_named_in_the_options_and_has_the_other_settings_of_the_main_
 def test_a_stage_may_have_an_llm_of_another_kind(tmp_path: Path) -> None:
     ResponseStore(tmp_path / "none.sqlite").export_jsonl(tmp_path / "recording.jsonl")
     settings = (
-        f"_target_: rag_notes.llm.client.recorded, model: small, recordings: [{tmp_path / 'recording.jsonl'}], "
+        f"_target_: rag_notes.llm.sources.recorded, model: small, recordings: [{tmp_path / 'recording.jsonl'}], "
         f"cache: {tmp_path / 'cache'}"
     )
     llm = configured(tmp_path, f"+stages.note_judge={{{settings}}}")

@@ -255,8 +255,7 @@ class InProcess(LLM):
         self.network = transformers.AutoModelForCausalLM.from_pretrained(folder)
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
-    async def ask(self, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False, repeat: int = 0) -> Response:
-        request = self.request(prompt, stop=stop, logprobs=logprobs, repeat=repeat)
+    async def answer(self, request: dict[str, Any], key: str) -> Response:
         asked = self.tokenizer.apply_chat_template(
             request["messages"], add_generation_prompt=True, return_tensors="pt", return_dict=True
         )

@@ -159,15 +159,17 @@ class Rag:
         event = Ask(stage, prompt)
         self.trace.append(event)
         llm = self._llm.of(stage)
+        request = llm.request(prompt, stop=stop, logprobs=logprobs, repeat=self._repeat)
+        key = request_key(request)
         try:
-            response = await llm.ask(prompt, stop=stop, logprobs=logprobs, repeat=self._repeat)
+            response = await llm.answer(request, key)
         except RecordingMissError as error:
             raise RecordingMissError(f"stage {stage} of {self._method} on {self.question.id}: {error}") from None
         except LLMError as error:
             raise type(error)(f"stage {stage}: {error}") from None
         event.response, event.finish_reason = response.text, response.finish_reason
         event.prompt_tokens, event.completion_tokens = response.prompt_tokens, response.completion_tokens
-        event.key = request_key(llm.request(prompt, stop=stop, logprobs=logprobs, repeat=self._repeat))
+        event.key = key
         if response.logprobs is not None:
             event.logprobs = [(token, round(logprob, 4)) for token, logprob in response.logprobs]
         return response, event

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -38,11 +38,11 @@ class _Rounds(LLM):
         self.sampling = llm.sampling
         self.waiting: list[asyncio.Future[None]] = []
 
-    async def ask(self, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False, repeat: int = 0) -> Response:
+    async def answer(self, request: dict[str, Any], key: str) -> Response:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append(turn)
         await turn
-        return await super().ask(prompt, stop=stop, logprobs=logprobs, repeat=repeat)
+        return await super().answer(request, key)
 
 
 async def replay(
