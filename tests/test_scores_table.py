@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from rag_notes.events import Counts
 from rag_notes.report.scores import scores_markdown
-from rag_notes.report.scores_table import ScoresTable
+from rag_notes.report.scores_table import ScoresTable, in_lines, readable
 from rag_notes.report.tables import RESULT_METRICS, RETRIEVAL_METRICS, counts, diagnostics, results
 from rag_notes.running.records import Condition, Run
 from rag_notes.types import InputError
-from tests.made import Scores, make_run, shown_cell
+from tests.made import Scores, make_info, make_run, make_sample, shown_cell
 
 
 def test_scores_table_in_html() -> None:
@@ -102,3 +103,18 @@ def test_scores_in_markdown_are_a_table_for_each_run_with_answers_of_its_own() -
         scores_markdown(runs, ["f1"])
     with pytest.raises(InputError, match="no runs with scores"):
         scores_markdown({"marks": runs["marks"]})
+
+
+def test_what_a_run_took_is_rounded_with_its_units_and_fits() -> None:
+    samples = [
+        make_sample("vanilla", "a", {"em": 1.0, "cost": 0.00025}, counts=Counts(calls=1, prompt_tokens=1234)),
+        make_sample("vanilla", "b", {"em": 0.0, "cost": 0.0005}, counts=Counts(calls=2, prompt_tokens=1235)),
+    ]
+    table = readable(diagnostics([Run(make_info("toy", ["vanilla"]), samples)]))
+    (row,) = table.reset_index().to_dict("records")
+    assert (row["data set"], row["method"]) == ("toy", "Vanilla RAG")
+    assert (row["calls a question"], row["prompt tokens a question"]) == ("1.5", "1,234")  # half to even
+    assert (row["US dollars in all"], row["model seconds a question"], row["questions"]) == ("0.0008", "–", "2")
+    lines = in_lines(table).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum("Vanilla RAG" in line for line in lines) == sum("data set" in line for line in lines) > 1

@@ -38,7 +38,7 @@ def config(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate the chosen methods."""
-    from rag_notes.report.scores_table import ScoresTable, in_lines
+    from rag_notes.report.scores_table import ScoresTable, in_lines, readable
     from rag_notes.report.tables import diagnostics, results
     from rag_notes.running.run import run_methods
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         clusters=chosen.clusters,
     )
     say(f"{ScoresTable(table)}\n")
-    say(in_lines(diagnostics(runs).set_index(["dataset", "method"])))
+    say(in_lines(readable(diagnostics(runs))))
     for made in runs:
         say(made.folder)
     differing = _checked(runs, args.check) if args.check else 0

@@ -23,6 +23,23 @@ _COLUMNS = 10  # of a table in a notebook
 # A caption is no wider than its table by itself: below a narrow or an empty one it would have a word a line.
 _CAPTION_STYLE = "caption-side: bottom; text-align: left; padding-top: 0.6em; min-width: 40em"
 _MOST = "n = {}".format
+_TOOK = {  # columns of `diagnostics`: how they are headed, and their decimals
+    "questions": ("questions", 0),
+    "errors": ("errors", 0),
+    "not_recorded": ("not recorded", 0),
+    "empty": ("empty answers", 0),
+    "parse_failures": ("parse failures", 0),
+    "empty_responses": ("empty responses", 0),
+    "truncated": ("cut responses", 0),
+    "searches": ("searches a question", 1),
+    "steps": ("steps a question", 1),
+    "distinct_passages": ("passages a question", 1),
+    "calls": ("calls a question", 1),
+    "prompt_tokens": ("prompt tokens a question", 0),
+    "completion_tokens": ("tokens written a question", 0),
+    "cost": ("US dollars in all", 4),
+    "seconds": ("model seconds a question", 1),
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,6 +120,14 @@ class ScoresTable:
                 block.append(column)
         if block:
             yield block
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """What `diagnostics` gave as texts, rounded, with units in the heads; data set and method are the index."""
+    shown = {"data set": table["dataset"], "method": table["method"].map(method_label)}
+    for name, (head, decimals) in _TOOK.items():
+        shown[head] = pd.Series([f"{value:,.{decimals}f}" for value in table[name]]).replace("nan", "–")
+    return pd.DataFrame(shown).set_index(["data set", "method"])
 
 
 def in_lines(table: pd.DataFrame) -> str:

@@ -9,8 +9,8 @@ import pandas as pd
 
 from rag_notes.config import Config, ConfigError
 from rag_notes.files import here
-from rag_notes.report.cells import method_label
 from rag_notes.report.figures import NotebookFigure, save_figure
+from rag_notes.report.scores_table import readable
 from rag_notes.report.tables import diagnostics, results
 from rag_notes.running.records import Run
 from rag_notes.running.run import label
@@ -53,9 +53,8 @@ class Study:
         return sum(run.of - run.done + run.errors for run in progress)
 
     def diagnostics(self) -> pd.DataFrame:
-        """What went wrong in each run and what it took, as `rag_notes.report.tables.diagnostics`, methods by label."""
-        table = diagnostics(self.runs)
-        return table.assign(method=table["method"].map(method_label))
+        """What went wrong in each run and what it took, as `rag_notes.report.scores_table.readable`."""
+        return readable(diagnostics(self.runs))
 
     def results(self, runs: Sequence[Run] | None = None, *, baseline: str | None = "") -> pd.DataFrame:
         """What `rag_notes.report.tables.results` gives for these runs (all), with the study's own settings.

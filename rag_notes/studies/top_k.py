@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from rag_notes.config import load_study
-from rag_notes.report.cells import method_label
 from rag_notes.report.curves import curve_figure, with_settings
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.report.scores_table import ScoresTable
-from rag_notes.report.tables import diagnostics
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
@@ -60,12 +58,6 @@ class TopK(Study):
     def display(self, retriever: str) -> ScoresTable:
         """The scores with one retriever in %."""
         return ScoresTable(self.table(retriever))
-
-    def diagnostics(self) -> pd.DataFrame:
-        """What went wrong and what it took, with the retriever."""
-        tables = [diagnostics(runs).assign(retriever=retriever) for retriever, runs in self.by_retriever.items()]
-        table = pd.concat(tables, ignore_index=True)
-        return table.assign(method=table["method"].map(method_label))
 
     def figure(self) -> NotebookFigure:
         """Scores by passages per search, a line for each method and retriever; saved with the points."""
