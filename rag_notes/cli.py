@@ -112,6 +112,8 @@ def _job(folder: Path, _: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     if args.cfg:
         return studies.config(args)
+    if args.multirun and args.check:
+        raise ConfigError("--check: not with --multirun, which makes several runs; check each by itself")
     return multirun(args.options) if args.multirun else studies.run(args)
 
 

@@ -122,6 +122,10 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
             "trained: name both what the model was trained on and the model that it was trained from, as llm.model has "
             "that one: trained.data=dnalign trained.base=NAME"
         )
+    if config.trained.base is not None and config.trained.base == config.llm["model"]:
+        raise ConfigError(
+            f"llm.model={config.trained.base}: is trained.base; give the model that was trained its own name"
+        )
     if config.study.name in unrecorded:
         raise UnrecordedError(
             f"study={config.study.name}: its responses are not recorded; run it with a model that is asked, such as "

@@ -75,6 +75,10 @@ def test_what_the_answer_was_made_from_is_the_last_note_kept_or_all_passages() -
     shares = fact_shares(answers, resamples=200)
     assert shares[["method", "n"]].values.tolist() == [["DeepNote", 6], ["IRCoT", 1]]
     assert shares["facts held (%)"].str.split().str[0].tolist() == ["16.7", "100.0"]  # 2 of 12 facts
+    blank = answers.assign(tokens=answers["tokens"].where(answers["question_id"] != "f", 0))
+    assert fact_shares(blank, resamples=200)["n"].tolist() == [6, 1]  # a blank note is one that holds nothing
+    nothing = answers.assign(tokens=answers["tokens"].where(answers["method"] != "ircot", 0))
+    assert fact_shares(nothing, resamples=200)["method"].tolist() == ["DeepNote"]
 
 
 def test_outcomes_are_counted_for_each_method_the_best_first() -> None:

@@ -243,6 +243,7 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
             ["trained.data=dnalign"],
             "trained: name both what the model was trained on and the model that it was",
         ),
+        (["llm.model=x", "trained.data=dnalign", "trained.base=x"], "llm.model=x: is trained.base; give the model"),
         (["trained.data=dna"], "trained.data: Input should be 'dnalign', 'content_filter', 'chain_of_note'"),
         (["+method.mine.top_k=3"], "method.mine._target_: expected MODULE.FUNCTION, found None"),
     ],
@@ -310,6 +311,5 @@ def test_variants_that_the_recordings_lack_are_left_out_of_recorded_studies_alon
 
 def test_a_study_that_is_not_recorded_is_refused_with_what_to_do() -> None:
     with pytest.raises(UnrecordedError, match=r"study=prompts: its responses are not recorded; .* llm=openai, or"):
-        load_config(["study=prompts"])
+        load_config(["study=prompts", "llm.unrecorded=[prompts]"])
     assert load_config(["study=prompts", "llm=openai"]).study.name == "prompts"
-    assert load_config(["study=prompts", "llm.unrecorded=[]"]).study.name == "prompts"

@@ -7,7 +7,14 @@ import pytest
 
 from rag_notes.config import load_config
 from rag_notes.files import SHIPPED
-from rag_notes.papers.coverage import Coverage, Item, coverage_markdown, coverage_table, load_coverage, unmeasured
+from rag_notes.papers.coverage import (
+    Coverage,
+    Item,
+    coverage_markdown,
+    coverage_table,
+    load_coverage,
+    unmeasured_claims,
+)
 from rag_notes.papers.numbers import PAPERS, paper_cells
 
 NUMBERED = {  # what each paper has, by its captions
@@ -45,10 +52,10 @@ def test_every_table_and_figure_has_one_line_and_a_command_or_a_reason() -> None
 
 def test_every_claim_can_be_measured_some_with_a_model_that_is_trained_first() -> None:
     coverage = load_coverage()
-    assert unmeasured(coverage).empty
+    assert unmeasured_claims(coverage).empty
     for item in coverage.items:
         item.commands = [command for command in item.commands if "trained.data" not in command]
-    lacking = unmeasured(coverage)
+    lacking = unmeasured_claims(coverage)
     assert lacking.groupby("paper").size().to_dict() == {"deepnote": 36, "chain_of_note": 13}
     trained = {"deepnote_dpo", "chain_of_note_hybrid"}
     assert all(trained & {row["method"], row["other"]} for row in lacking.to_dict("records"))
@@ -70,7 +77,7 @@ def test_a_number_is_filled_where_the_command_runs_its_system_on_its_data_set() 
 
 
 @pytest.mark.parametrize(
-    "command", [c for item in load_coverage().items for c in item.commands if c[:9] == "reproduce"]
+    "command", sorted({c for item in load_coverage().items for c in item.commands if c[:3] in ("rep", "run")})
 )
 def test_commands_are_valid_with_a_model_that_is_asked(command: str) -> None:
     assert load_config([*command.split()[1:], "llm=openai"]).method

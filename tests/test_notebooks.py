@@ -21,7 +21,6 @@ from rag_notes.studies.notebook import as_page, lacking, reproduce, reproduce_al
 from tests.loopback import Loopback
 from tests.samples import samples
 
-UNRECORDED = {"prompts", "quest_eval"}  # studies that the recordings lack
 ALL = ["llm.unrecorded=[]"]
 OWN = sorted(set(choices("study")) - {"quickstart"})  # the studies with a module of their own
 NOTEBOOKS = sorted((SHIPPED / "notebooks").glob("*.ipynb"))
@@ -102,7 +101,7 @@ def test_a_notebook_tells_a_story(path: Path) -> None:
 
 
 @pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(SHIPPED)} is not there")
-@pytest.mark.parametrize("study", sorted(set(choices("study")) - UNRECORDED))
+@pytest.mark.parametrize("study", choices("study"))
 def test_a_study_is_reproduced_from_recordings(study: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = [f"study={study}", f"runs={tmp_path / 'runs'}", f"figures={tmp_path / 'figures'}", "resamples=1000"]
     check(study, options, tmp_path)

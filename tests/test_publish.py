@@ -1,6 +1,7 @@
 """Runs given away without a word of their data set: what stays, what is checked, and what is made of them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,13 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
 from rag_notes.running.publish import check, publish, without_text
-from rag_notes.running.records import RecordError, Sample, SampleError
+from rag_notes.running.records import Condition, RecordError, Sample, SampleError, require_text
 from rag_notes.running.run_files import PUBLISHED, load_run, write_info
-from rag_notes.types import Question
+from rag_notes.studies.chain_of_facts import judged
+from rag_notes.studies.knowledge_density import knowledge_density
+from rag_notes.studies.quest_eval import quest_results
+from rag_notes.studies.robustness import noise_passages
+from rag_notes.types import InputError, Question
 from tests.made import make_info
 from tests.plain import QUESTIONS, finished_run, run_folder
 
@@ -102,6 +107,19 @@ def test_a_run_is_set_beside_a_published_one(
     assert "no_retrieval: 1 other answer\nno_retrieval: 1 other calls\n" in out
     assert "vanilla: 1 not published\nvanilla: 1 same\n" in out
     assert sum(check(load_run(run_folder(tmp_path)), target).values()) == 4
+
+
+def test_what_is_counted_from_texts_refuses_a_run_without_them(made: list[str], tmp_path: Path) -> None:
+    published = load_run(publish(run_folder(tmp_path), tmp_path / "results"))
+    require_text(load_run(run_folder(tmp_path)))
+    for counted in (
+        noise_passages,
+        quest_results,
+        lambda runs: knowledge_density(runs, []),
+        lambda runs: judged(runs, {}),
+    ):
+        with pytest.raises(InputError, match="was published without the text of passages, notes and responses"):
+            counted([replace(published, info=replace(published.info, condition=Condition(noise_percent=0)))])
 
 
 def test_what_the_project_publishes_is_without_text() -> None:

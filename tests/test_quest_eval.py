@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rag_notes.events import Counts, ParseFailure, count
+from rag_notes.files import SHIPPED
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
 from rag_notes.prompts.templates import Templates
@@ -166,7 +167,7 @@ def test_every_answer_is_put_to_it_and_what_is_missing_is_told(tmp_path: Path) -
     options = [
         "dataset=mini_zh",
         "limit=1",
-        "llm.unrecorded=[]",
+        f"llm.recordings=[{SHIPPED / 'data' / 'recordings' / 'mini.jsonl.xz'}]",
         "~study.variants.vanilla_k3",
         "method=[vanilla]",
         f"runs={tmp_path}",

@@ -110,6 +110,13 @@ def test_what_was_read_is_counted_for_the_questions_that_were_answered() -> None
     assert noise_passages([CLEAN])["left_out"].isna().all()  # nothing says how many there are
 
 
+def test_passages_of_a_question_without_annotation_are_gold_where_they_hold_its_answer() -> None:
+    question = Question("q", "Which?", ("Text of g",))
+    read = [replace(sample("vanilla", "q1", {}, [search("g", "x")]), question=question)]
+    (row,) = noise_passages([run(["vanilla"], read, noise_percent=40)]).to_dict("records")
+    assert (row["gold"], row["noise"]) == (1, 1)
+
+
 def test_a_loss_is_paired_by_question_and_stands_beside_the_papers() -> None:
     table: Any = noise_losses([NOISY, CLEAN], resamples=100).set_index(["method", "metric"])
     assert table.loc[("vanilla", "f1"), ["change", "n"]].tolist() == [-0.75, 4]

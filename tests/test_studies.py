@@ -16,7 +16,7 @@ from rag_notes.report.figures import save_figure
 from rag_notes.report.tables import counts, results
 from rag_notes.running.records import Condition, MethodInfo, Progress, Run, Sample
 from rag_notes.running.run import run_methods
-from rag_notes.studies import ablation, fair_top_k, main_results, top_k
+from rag_notes.studies import ablation, fair_top_k, main_results, prompts, top_k
 from rag_notes.studies.base import Study, once, rn_options
 from rag_notes.studies.case_studies import CaseStudies, SideBySide, answers, cases_figure, pick_cases
 from rag_notes.studies.cost import costs_and_scores, pareto_figure, priced
@@ -287,3 +287,8 @@ def test_the_parameters_of_a_notebook_stand_behind_its_options() -> None:
 def test_a_parameter_of_another_type_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         rn_options(**given)
+
+
+def test_the_study_of_prompts_refuses_one_set() -> None:
+    with pytest.raises(ConfigError, match="prompts=small: this study runs papers and small"):
+        asyncio.run(prompts.run(["prompts=small"], progress=False))

@@ -1,10 +1,9 @@
 """Training data: what each maker takes for an example and what it drops, test questions, the file and its card."""
 
 import asyncio
-import hashlib
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,39 +23,19 @@ from rag_notes.running.training_data import load_data
 from rag_notes.training.chain_of_note import chain_of_note
 from rag_notes.training.content_filter import content_filter
 from rag_notes.training.dnalign import dnalign
-from rag_notes.training.examples import Data, Made, Maker, chosen_questions, make, read_examples, write_examples
+from rag_notes.training.examples import (
+    Data,
+    Made,
+    Maker,
+    chosen_questions,
+    make,
+)
 from rag_notes.types import InputError, Question
 from tests.loopback import Loopback
+from tests.pairs import DNALIGN, FOUND, NINE, made
 from tests.scripted import Answer, Ask, Q, ScriptedLLM, ScriptedRetriever, by_stage, shown
 
-NINE = [0.1, 0.5, 0.9]
-FOUND = ["a", "b", "c", "d", "e", "f", "g", "h", "i"]
 GOLD = replace(Q, gold_ids=("a", "z"))
-VERDICT = '{"best_id": 2, "worst_id": 3}'
-DNALIGN = {
-    "answer_short": ["Dumfries", "Glasgow", *["I think Dumfries"] * 7],
-    "note_init": ["note 1", "note 2", "note 3", *["note 1"] * 6],
-    "dnalign_notes": VERDICT,
-    "note_query": ["What?\nWho?", "Which bridge?", "When?", *["When?"] * 6],
-    "dnalign_queries": VERDICT,
-    "note_update": [f"update {n}" for n in range(9)],
-    "note_judge": ['{"status": "True"}', *['{"status": "False"}'] * 8],
-}
-
-
-def made(
-    maker: Callable[..., Any],
-    answer: Answer | Mapping[str, Any],
-    *,
-    question: Question = Q,
-    llm: LLM | None = None,
-    found: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]] = lambda _: FOUND,
-    **settings: Any,
-) -> Made:
-    """What a maker makes of one question by a script."""
-    llm = llm or ScriptedLLM(answer if callable(answer) else by_stage(**answer))
-    data = Data(partial(maker, **settings), out="unused")
-    return asyncio.run(make(data, [question], ScriptedRetriever(found), llm, Templates(), progress=False))
 
 
 def lines(of: Made) -> dict[str, dict[str, Any]]:
@@ -269,51 +248,6 @@ def test_a_call_that_fails_drops_its_question_and_one_that_ends_the_run_ends_it(
     assert (len(result.examples), result.dropped) == (89, {"all": {"a call failed": 1}})
     with pytest.raises(FatalLLMError, match="no such model"):
         ninety(partial(chain_of_note), answer=failing(FatalLLMError("no such model")))
-
-
-def test_the_file_is_known_by_its_card_and_the_same_every_time(tmp_path: Path) -> None:
-    result = made(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE)
-    path = tmp_path / "folder" / "pairs.jsonl"
-    card = write_examples(path, result, {"name": "dnalign"})
-    written = path.read_bytes(), (tmp_path / "folder" / "pairs.jsonl.card.json").read_bytes()
-    assert json.loads(written[1]) == card
-    assert (card["name"], card["questions"], card["sizes"]["note_init"], card["dropped"]) == ("dnalign", 1, 1, {})
-    assert write_examples(path, made(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE), {"name": "dnalign"}) == card
-    assert (path.read_bytes(), path.with_name("pairs.jsonl.card.json").read_bytes()) == written
-    examples, read = read_examples(path, ("chosen", "rejected"))
-    assert (len(examples), read) == (4, card)
-
-
-def rewrite(path: Path, text: str) -> None:
-    """Write another file with the card that belongs to it."""
-    path.write_text(text, encoding="utf-8")
-    card = path.with_name(path.name + ".card.json")
-    known = json.loads(card.read_text(encoding="utf-8")) | {"sha256": hashlib.sha256(text.encode()).hexdigest()}
-    card.write_text(json.dumps(known), encoding="utf-8")
-
-
-def test_a_file_that_cannot_be_trained_on_is_refused_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.jsonl"
-    with pytest.raises(InputError, match=r"pairs\.jsonl: no such file; `rag-notes training-data` makes"):
-        read_examples(path, ("chosen", "rejected"))
-    with pytest.raises(InputError, match=r"no examples came of 1 questions \(note_init: \{'all the same': 1\}\)"):
-        script = DNALIGN | {"note_init": "one", "answer_short": "one"}
-        nothing = made(dnalign, script, temperatures=NINE, top_ps=NINE)
-        nothing.dropped.pop("answer_short")
-        write_examples(path, nothing, {})
-    write_examples(path, made(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE), {})
-    with pytest.raises(InputError, match=r"line 1: has no completion, which this training needs"):
-        read_examples(path, ("completion",))
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("Dumfries", "Leeds"), encoding="utf-8")
-    with pytest.raises(InputError, match=r"is not the file of its card pairs\.jsonl\.card\.json"):
-        read_examples(path, ("chosen", "rejected"))
-    rewrite(path, text.replace("note 3", "note 2"))
-    with pytest.raises(InputError, match=r"pairs\.jsonl, line 2: chosen and rejected are the same"):
-        read_examples(path, ("chosen", "rejected"))
-    rewrite(path, "")
-    with pytest.raises(InputError, match="has no examples"):
-        read_examples(path, ("chosen", "rejected"))
 
 
 @pytest.mark.parametrize("name", choices("training_data"))

@@ -30,8 +30,24 @@ def test_an_average_weighs_its_data_sets_alike() -> None:
     del runs["tqa"]
     assert verdict(runs, **claimed)["reason"] == "no run of triviaqa"
     other = changed(of("triviaqa", {"em": [0]}), llm={"model": "tiny"})
-    reason = "the runs of nq_open, triviaqa, webquestions have different models"
+    reason = "no one model, set of prompts and retriever has runs of nq_open, triviaqa, webquestions"
     assert verdict(runs | {"tqa": other}, **claimed)["reason"] == reason
+    dense = changed(of("triviaqa", {"em": [0]}), retriever={"name": "dense"})
+    assert verdict(runs | {"tqa": dense}, **claimed)["reason"] == reason
+
+
+def test_an_average_is_of_runs_that_go_together_however_large_others_are() -> None:
+    def of(dataset: str, questions: int, **info: Any) -> Run:
+        right: Scores = {"em": [1.0] * questions}
+        wrong: Scores = {"em": [0.0] * questions}
+        methods = {"c": ("chain_of_note", "", right), "r": ("retrieve_read", "", wrong)}
+        return changed(run_of(dataset, methods), **info)
+
+    runs = {name: of(name, 8) for name in ("nq_open", "triviaqa", "webquestions")}
+    larger = {"larger": of("nq_open", 9, llm={"model": "another"})}
+    claimed = {"method": "chain_of_note", "other": "retrieve_read", "dataset": "average", "metric": "em"}
+    row = verdict(runs | larger, **claimed)
+    assert (row["verdict"], row["run"], row["n"]) == ("agrees", "nq_open, triviaqa, webquestions", 24)
 
 
 def test_the_reject_rate_counts_questions_that_have_an_answer() -> None:

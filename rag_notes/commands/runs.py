@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rag_notes.config import (
     ConfigError,
@@ -15,9 +14,6 @@ from rag_notes.config import (
 from rag_notes.files import here
 from rag_notes.running.run_files import load_run, load_runs, run_folders
 from rag_notes.terminal import say
-
-if TYPE_CHECKING:
-    pass
 
 
 def publish(args: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rag_notes.config import (
     ConfigError,
@@ -23,9 +22,6 @@ from rag_notes.files import here
 from rag_notes.options import choices
 from rag_notes.running.records import Run
 from rag_notes.terminal import say
-
-if TYPE_CHECKING:
-    pass
 
 
 def config(args: argparse.Namespace) -> int:

@@ -44,7 +44,8 @@ def training_data(args: argparse.Namespace) -> int:
 
 def train(args: argparse.Namespace) -> int:
     """Train a model."""
-    settings = load_settings("training", [f"+training={args.name}", *(f"training.{option}" for option in args.options)])
+    given = (option if option.startswith("training.") else f"training.{option}" for option in args.options)
+    settings = load_settings("training", [f"+training={args.name}", *given])
     metrics = call(settings)
     say(
         f"{settings['out']}: {metrics['steps']} steps on {metrics['trained_on']} examples, "

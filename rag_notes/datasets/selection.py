@@ -50,5 +50,6 @@ def asked(dataset: Dataset, questions: Asked, listed: str, path: str) -> Dataset
             f"{path}: holds none of the papers' {len(digests)} questions ({option}); expected the official development "
             f"set, which `rag-notes download dataset={listed}` gets"
         )
-    print(f"{option}: {len(found)} of the papers' {len(digests)} questions are in {path}", file=sys.stderr)
+    of = f" of the papers' {len(digests)}" if questions == "papers" else ""  # the cases are of several data sets
+    print(f"{option}: {len(found)}{of} questions are in {path}", file=sys.stderr)
     return replace(dataset, questions=found, selection=questions)

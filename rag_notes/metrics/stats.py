@@ -6,9 +6,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # whose parts are loaded when they are used
 from numpy.typing import NDArray
-from scipy import stats
-from scipy.optimize import brentq
 
 from rag_notes.types import InputError
 
@@ -46,7 +45,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     _check_confidence(confidence)
     if n < 1 or not 0 <= successes <= n:
         raise InputError(f"need 0 <= successes <= n and n >= 1, not successes={successes}, n={n}")
-    interval = stats.binomtest(successes, n).proportion_ci(confidence_level=confidence, method="wilson")
+    interval = scipy.stats.binomtest(successes, n).proportion_ci(confidence_level=confidence, method="wilson")
     return Interval(float(interval.low), float(interval.high), "wilson")
 
 
@@ -146,15 +145,15 @@ def smallest_detectable(differences: Sequence[float], *, power: float = 0.8, alp
     if np.ptp(array) <= _NO_SPREAD:
         return math.nan
     df = array.size - 1
-    critical = stats.t.isf(alpha / 2, df)
+    critical = scipy.stats.t.isf(alpha / 2, df)
 
     def lacking(shift: float) -> float:
-        return power - float(stats.nct.sf(critical, df, shift))
+        return power - float(scipy.stats.nct.sf(critical, df, shift))
 
     high = 4.0
     while lacking(high) > 0:
         high *= 2
-    return float(brentq(lacking, 0, high) * array.std(ddof=1) / math.sqrt(array.size))
+    return float(scipy.optimize.brentq(lacking, 0, high) * array.std(ddof=1) / math.sqrt(array.size))
 
 
 def equivalence(differences: Sequence[float], margin: float) -> float:
@@ -172,8 +171,8 @@ def equivalence(differences: Sequence[float], margin: float) -> float:
     least = (1 - margin) ** array.size
     if np.ptp(array) <= _NO_SPREAD:
         return float(least if abs(array[0]) < margin else 1.0)
-    above = stats.ttest_1samp(array, -margin, alternative="greater").pvalue
-    below = stats.ttest_1samp(array, margin, alternative="less").pvalue
+    above = scipy.stats.ttest_1samp(array, -margin, alternative="greater").pvalue
+    below = scipy.stats.ttest_1samp(array, margin, alternative="less").pvalue
     return float(max(above, below, least))
 
 
@@ -226,7 +225,7 @@ def _bootstrap(
     with warnings.catch_warnings():
         # scipy warns where BCa is undefined; the method named in the result says so.
         warnings.simplefilter("ignore")
-        result = stats.bootstrap(
+        result = scipy.stats.bootstrap(
             (values,) if sizes is None else (values, sizes),
             mean,
             paired=sizes is not None,

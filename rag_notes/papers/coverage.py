@@ -110,7 +110,9 @@ def coverage_table(coverage: Coverage | None = None) -> pd.DataFrame:
             item.model_dump(exclude={"drawing", "measures"})
             | {
                 "cells": len(printed),
-                "filled": sum(_fills(cell, offers, item.measures) for cell in printed.to_dict("records")),
+                "filled": sum(
+                    _fills(cell, offers, item.measures if item.commands else []) for cell in printed.to_dict("records")
+                ),
                 "claims": len(rest),
                 "measured": sum(_measures(claim, offers) for claim in rest.to_dict("records")),
             }
@@ -118,7 +120,7 @@ def coverage_table(coverage: Coverage | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def unmeasured(coverage: Coverage | None = None) -> pd.DataFrame:
+def unmeasured_claims(coverage: Coverage | None = None) -> pd.DataFrame:
     """The claims that no command of the coverage can measure."""
     coverage = coverage or load_coverage()
     offers = [offer for item in coverage.items for command in item.commands if (offer := _offer(command))]
@@ -128,7 +130,7 @@ def unmeasured(coverage: Coverage | None = None) -> pd.DataFrame:
 
 def coverage_markdown() -> str:
     """The page: a table for each paper, then the claims that nothing here can measure, counted by reason."""
-    table, lacking = coverage_table(), unmeasured()
+    table, lacking = coverage_table(), unmeasured_claims()
     parts = []
     for paper, rows in table.groupby("paper", sort=False):
         shown = [
@@ -146,8 +148,8 @@ def coverage_markdown() -> str:
     total = len(paper_claims())
     trained = sum(map(_is_of_trained, paper_claims().to_dict("records")))
     parts.append(
-        f"## Claims\n\nOf {total} claims {total - len(lacking)} can be measured by these commands, {len(lacking)} "
-        f"cannot; {trained} of them with a model that is trained first ([training.md](training.md))."
+        f"## Claims\n\nOf {total} claims {total - len(lacking) - trained} can be measured by these commands with any "
+        f"model, {trained} with a model that is trained first ([training.md](training.md)), {len(lacking)} cannot."
         + "".join(f"\n- {row['paper']}, {row['source']}: {row['statement']}" for row in lacking.to_dict("records"))
     )
     return "\n\n".join(parts)

@@ -70,8 +70,7 @@ def system_of(method: str, setting: str, dataset: str = "") -> System:
     """Return the system that a claim means by `method` and `setting` (`data/paper/README.md`).
 
     What the setting does not name is as in `conf/method` and, on a data set for which the papers have settings of their
-    own, as in its preset. Raises NotRunError where this project has no such method or
-    setting.
+    own, as in its preset. Raises NotRunError where this project has no such method or setting.
     """
     named = settings_of(setting)
     retrieval = {name: named.pop(name) for name in _RETRIEVAL if name in named}
@@ -103,7 +102,7 @@ def settings_of(setting: str) -> dict[str, Any]:
     return {name: int(value) if value.isdigit() else value for name, _, value in pairs}
 
 
-def unmeasured(setting: str) -> str:
+def without_count(setting: str) -> str:
     """The setting without how many questions the paper asked."""
     return ";".join(pair for pair in setting.split(";") if not pair.startswith(f"{_MEASURED}="))
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 
+from rag_notes.llm.store import canonical_json
 from rag_notes.metrics.stats import equivalence, holm, mean_interval, paired_difference, smallest_detectable
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import (
@@ -16,7 +17,7 @@ from rag_notes.papers.systems import (
     model_of,
     same_model,
     system_of,
-    unmeasured,
+    without_count,
 )
 from rag_notes.papers.verdicts import MARGIN, NOT_RUN, OTHER_CORPUS, order_verdict, value_verdict
 from rag_notes.report.compare import Pair, match
@@ -122,8 +123,8 @@ def verify_orders(
     if dataset in set(claims["dataset"]):
         claims = claims[claims["dataset"] == dataset]
     orders = claims.assign(
-        setting=[unmeasured(setting) for setting in claims["setting"]],
-        other_setting=[unmeasured(setting) for setting in claims["other_setting"]],
+        setting=[without_count(setting) for setting in claims["setting"]],
+        other_setting=[without_count(setting) for setting in claims["other_setting"]],
         supported=_supported(claims),
     )[claims["kind"] == "order"]
     groups = [
@@ -209,10 +210,8 @@ class _Evidence:
 
     def _order(self, claim: Mapping[Any, Any], dataset: str, model: str) -> dict[str, Any]:
         metric = claim["metric"]
-        parts = [self._sides(claim, name, model) for name in MADE_OF.get(dataset, (dataset,))]
-        cell, beside, _, fitting = parts[0]
-        if len({model_of(part.cell.run) for part in parts}) > 1:
-            raise NotRunError(f"the runs of {', '.join(MADE_OF[dataset])} have different models")
+        datasets = MADE_OF.get(dataset, (dataset,))
+        parts = _alike([self._sides(claim, name, model) for name in datasets], datasets)
         sides = [side for part in parts for side in (part.cell, part.beside)]
         key = (*(name for side in sides for name in (side.folder, side.method)), metric)
         if key not in self._measured:
@@ -233,9 +232,10 @@ class _Evidence:
                 "failed": sum(len(ids) for reason, ids in left_out if reason.startswith("failed")),
                 "reason": _reason(matched, metric),
             }
-        return self._measured[key] | _provenance(cell, model, beside, fitting=fitting)
+        told = [_provenance(part.cell, model, part.beside, fitting=part.fitting) for part in parts]
+        return self._measured[key] | {name: _joined([one[name] for one in told]) for name in told[0]}
 
-    def _sides(self, claim: Mapping[Any, Any], dataset: str, model: str) -> _Sides:
+    def _sides(self, claim: Mapping[Any, Any], dataset: str, model: str) -> list[_Sides]:
         """The two systems of a comparison in the runs of one data set, with their scores on the same questions."""
         metric = claim["metric"]
         system = system_of(claim["method"], claim["setting"], dataset)
@@ -253,10 +253,14 @@ class _Evidence:
             raise NotRunError("no two runs with the same model, prompts and retriever have the two systems")
         pairs = _preferred(fitting, lambda pair: same_model(pair[0].run, model))
         pairs = _preferred(pairs, lambda pair: pair[0].folder == pair[1].folder)
-        scores = [(cell, beside, both) for cell, beside in pairs if (both := self._paired(cell, beside, metric))]
-        if not scores:
+        sides = [
+            _Sides(cell, beside, both, len(fitting))
+            for cell, beside in pairs
+            if (both := self._paired(cell, beside, metric))
+        ]
+        if not sides:
             raise NotRunError(f"the runs of {dataset} do not have {metric} of both systems on the same questions")
-        return _Sides(*max(scores, key=lambda found: len(found[2])), len(fitting))
+        return sides
 
     def _match(self, cell: Cell, beside: Cell) -> Pair:
         key = (cell.folder, cell.method, beside.folder, beside.method)
@@ -269,6 +273,32 @@ class _Evidence:
         names = _names([sample for both in matched for sample in (both.a, both.b)], metric)
         both = [(_score(cell.run, pair.a, names), _score(beside.run, pair.b, names)) for pair in matched]
         return [(a, b) for a, b in both if a is not None and b is not None]
+
+
+def _alike(found: Sequence[Sequence[_Sides]], datasets: Sequence[str]) -> list[_Sides]:
+    """A comparison of each data set, all by the same model, prompts and retriever: those with the most questions."""
+    groups: dict[str, dict[int, _Sides]] = {}
+    for place, of_dataset in enumerate(found):
+        for sides in of_dataset:
+            info = sides.cell.run.info
+            ranking = {name: value for name, value in info.retriever.items() if name != "corpus"}
+            group = groups.setdefault(canonical_json([info.llm, info.repeat, info.prompt_set, ranking]), {})
+            group[place] = max(group.get(place, sides), sides, key=lambda each: len(each.both))
+    whole = [group for group in groups.values() if len(group) == len(found)]
+    if not whole:
+        raise NotRunError(f"no one model, set of prompts and retriever has runs of {', '.join(datasets)}")
+    best = max(whole, key=lambda group: sum(len(sides.both) for sides in group.values()))
+    return [best[place] for place in range(len(found))]
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    """What several runs say in one cell: the one value, or all that differ; of corpora a pooled one counts."""
+    different = list(dict.fromkeys(values))
+    if len(different) == 1:
+        return different[0]
+    if all(isinstance(value, str) for value in different):
+        return "pooled" if "pooled" in different else ", ".join(filter(None, different))
+    return min(different)  # of numbers that fit, and of whether the model is the paper's
 
 
 def _preferred(found: Sequence[_T], preferred: Callable[[_T], bool]) -> Sequence[_T]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rag_notes.events import Counts
+from rag_notes.extras import needed
 from rag_notes.llm.store import canonical_json
-from rag_notes.report.extras import needed
 from rag_notes.running.records import RecordError, Run, Sample
 from rag_notes.types import InputError
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rag_notes.events import Counts
+from rag_notes.extras import needed
 from rag_notes.metrics.answer import normalize_answer
 from rag_notes.metrics.score import score
-from rag_notes.report.extras import needed
 from rag_notes.running.records import IMPORTED, Condition, DatasetInfo, MethodInfo, Progress, Run, RunInfo, Sample
 from rag_notes.types import InputError, Language, Question
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import pandas as pd
-from scipy.stats import binomtest
+import scipy
 
 from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages
 from rag_notes.metrics.stats import holm, mean_interval, paired_difference
@@ -76,7 +76,7 @@ def retrieval_differences(
                 continue
             result = paired_difference(own[b].tolist(), own[a].tolist(), confidence=confidence, resamples=resamples)
             differing = result.wins + result.losses
-            p = float(binomtest(result.wins, differing).pvalue) if differing else 1.0
+            p = float(scipy.stats.binomtest(result.wins, differing).pvalue) if differing else 1.0
             cells = [interval_text(result.mean, result.low, result.high), f"{result.losses} / {result.wins}"]
             family.append(([dataset, f"{b} - {a}", *cells, str(result.n)], p))
         adjusted = holm([p for _, p in family])

@@ -7,9 +7,9 @@ from urllib.parse import quote
 import pandas as pd
 
 from rag_notes.events import searches
+from rag_notes.extras import needed
 from rag_notes.files import slug, write_atomically
 from rag_notes.report.csv_file import write_csv
-from rag_notes.report.extras import needed
 from rag_notes.running.records import Run
 from rag_notes.types import InputError, Passage, Question
 

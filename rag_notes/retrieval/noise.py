@@ -2,9 +2,10 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from rag_notes.events import Found
 from rag_notes.metrics.answer import normalize_answer
 from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.retrieval.base import Retriever
@@ -15,6 +16,9 @@ NoiseFrom = Literal["annotated", "retrieved"]
 
 DEPTH = 100
 """How much of the retrieved list is gone through; Chain-of-Note does not say."""
+
+Split = tuple[list[Passage], list[Passage]]
+"""Passages that are gold, and others."""
 
 _YES_NO = frozenset({"yes", "no", "是", "不是", "否"})  # "no" occurs in "known": no passage holds such an answer
 
@@ -88,43 +92,48 @@ class ControlledNoise:
 class RetrievedNoise(ControlledNoise):
     """As `ControlledNoise`, but gold and noise are both from the first `DEPTH` retrieved passages, as in section 3.1.1.
 
-    A retrieved passage is gold if it is annotated so or, for a question without annotated passages, if it holds a gold
-    answer. The list is gone through from the top until there is enough of both kinds. `top_k` passages are always
-    returned: what one kind lacks, the next ones of the other fill, which `noise_passages` of the study counts.
-
-    `dataset` has only questions that `retrievable` gives.
+    Which of them are gold says `is_gold`. The list is gone through from the top until there is enough of both kinds.
+    `top_k` passages are always returned: what one kind lacks, the next ones of the other fill, and `noise_passages` of
+    the study counts what was read. `lists` are those that `retrieved` gives.
     """
 
-    def __init__(self, retriever: Retriever, dataset: Dataset, noise_percent: int) -> None:
+    def __init__(self, retriever: Retriever, lists: Mapping[Question, Split], noise_percent: int) -> None:
         self.name = f"{retriever.name} with {noise_percent} % noise of the retrieved"
         self.retriever = retriever
         self.noise_percent = noise_percent
-        self._questions = {question.question: question for question in dataset.questions}
+        self._questions = {question.question: question for question in lists}
+        self._lists = lists
 
     def describe(self) -> dict[str, Any]:
         """As that of `ControlledNoise`, with where gold is from and the length of the list."""
         return super().describe() | {"noise_from": "retrieved", "depth": DEPTH}
 
     def _choose(self, question: Question, top_k: int, noise: int) -> list[Passage]:
-        gold, others = _split(question, self.retriever)
+        gold, others = self._lists[question]
         taken = min(len(gold), max(top_k - noise, top_k - len(others)))
         return [*gold[:taken], *others[: top_k - taken]]
 
 
-def retrievable(dataset: Dataset, retriever: Retriever) -> list[Question]:
-    """The questions that have gold in the first `DEPTH` retrieved passages, and a text that is no other question's."""
+def retrieved(dataset: Dataset, retriever: Retriever) -> dict[Question, Split]:
+    """The first `DEPTH` retrieved passages of each question that has gold among them: the gold and the others, by rank.
+
+    Questions with the text of another one are left out.
+    """
     texts = Counter(question.question for question in dataset.questions)
-    return [q for q in dataset.questions if texts[q.question] == 1 and _split(q, retriever)[0]]
+    asked = [question for question in dataset.questions if texts[question.question] == 1]
+    lists: dict[Question, Split] = {}
+    for question, hits in zip(asked, retriever.search([q.question for q in asked], DEPTH), strict=True):
+        split: Split = ([], [])
+        for hit in hits:
+            split[not is_gold(question, hit.passage)].append(hit.passage)
+        if split[0]:
+            lists[question] = split
+    return lists
 
 
-def _split(question: Question, retriever: Retriever) -> tuple[list[Passage], list[Passage]]:
-    """The retrieved passages that are gold, and the others, both by rank."""
-    gold: list[Passage] = []
-    others: list[Passage] = []
-    for hit in retriever.search([question.question], DEPTH)[0]:
-        named = hit.passage.id in question.gold_ids if question.gold_ids else _answers(question, hit.passage)
-        (gold if named else others).append(hit.passage)
-    return gold, others
+def is_gold(question: Question, passage: Passage | Found) -> bool:
+    """Whether a passage is annotated as gold or, for a question without annotated passages, holds a gold answer."""
+    return passage.id in question.gold_ids if question.gold_ids else _answers(question, passage)
 
 
 def controllable(dataset: Dataset) -> list[Question]:
@@ -134,10 +143,10 @@ def controllable(dataset: Dataset) -> list[Question]:
     return [q for q in dataset.questions if q.gold_ids and known.issuperset(q.gold_ids) and texts[q.question] == 1]
 
 
-def _answers(question: Question, passage: Passage) -> bool:
+def _answers(question: Question, passage: Passage | Found) -> bool:
     golds = [*question.answers, *(answer for pair in question.qa_pairs for answer in pair.answers)]
     named = [gold for gold in golds if normalize_answer(gold, question.language) not in _YES_NO]
-    return bool(answer_in_passages([passage], named, question.language))
+    return bool(answer_in_passages([passage.title, passage.text], named, question.language))
 
 
 def _draw(question: Question, passage: Passage) -> float:

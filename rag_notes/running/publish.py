@@ -30,7 +30,8 @@ def publish(folder: str | Path, into: str | Path) -> Path:
     target = Path(into) / Path(folder).resolve().name
     target.mkdir(parents=True, exist_ok=True)
     write_samples(target / "samples.jsonl", map(without_text, run.samples))
-    write_info(target, replace(run.info, overrides=[], endpoint=""))  # paths and addresses are the user's own
+    # Paths and addresses are the user's own.
+    write_info(target, replace(run.info, overrides=[], endpoint="", published=True))
     return target
 
 

@@ -132,6 +132,7 @@ class RunInfo:
     `prompts` has the name of the prompt set and a hash of each prompt, `code` of a method and `scoring` those of the
     code. `llm` holds the model, its sampling and, as `stages`, the models of single stages. `seconds` of model time
     are by method and question. `studies` are what the run was made for, `overrides` the options as they were given.
+    `published` says that the texts are taken out (`rag_notes.running.publish`).
     """
 
     dataset: DatasetInfo
@@ -152,6 +153,7 @@ class RunInfo:
     studies: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
     endpoint: str = ""
+    published: bool = False
     versions: dict[str, str] = field(default_factory=dict)
     git: dict[str, Any] = field(default_factory=dict)
 
@@ -266,4 +268,13 @@ class Run:
                 }
                 for sample in self.samples
             ]
+        )
+
+
+def require_text(run: Run) -> None:
+    """Raise InputError for a run that was published without its texts, which what comes next reads."""
+    if run.info.published:
+        raise InputError(
+            f"{run.folder}: was published without the text of passages, notes and responses, which this is counted "
+            "from; make the run yourself, or name one that has its text"
         )

@@ -16,7 +16,7 @@ from rag_notes.files import here, slug
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import canonical_json
 from rag_notes.retrieval.base import Retriever
-from rag_notes.retrieval.noise import ControlledNoise, NoiseFrom, RetrievedNoise, controllable, retrievable
+from rag_notes.retrieval.noise import ControlledNoise, NoiseFrom, RetrievedNoise, controllable, retrieved
 from rag_notes.running.describe import Method, check_same_run, describe, describe_method, fingerprint, identity
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Condition, RecordError, Run, RunInfo
@@ -151,7 +151,8 @@ def with_noise(
     Raises ConfigError where no question has gold passages in the corpus or, of source "retrieved", among those found.
     """
     annotated = source == "annotated"
-    questions = tuple(controllable(dataset) if annotated else retrievable(dataset, retriever))
+    lists = {} if annotated else retrieved(dataset, retriever)
+    questions = tuple(controllable(dataset) if annotated else lists)
     if not questions:
         where, other = (
             ("in the corpus", "study.noise_from=retrieved, or another data set")
@@ -160,7 +161,9 @@ def with_noise(
         )
         raise ConfigError(f"dataset {dataset.name}: no question has gold passages {where}; choose {other}")
     noisy = replace(dataset, questions=questions)
-    return noisy, (ControlledNoise if annotated else RetrievedNoise)(retriever, noisy, noise_percent)
+    if annotated:
+        return noisy, ControlledNoise(retriever, noisy, noise_percent)
+    return noisy, RetrievedNoise(retriever, lists, noise_percent)
 
 
 def label(config: Config) -> str:

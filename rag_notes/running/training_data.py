@@ -75,10 +75,7 @@ async def plan_training_data(name: str, options: Sequence[str], tests: Sequence[
     """Say what `make_training_data` takes, asking nothing; raises as it does."""
     config, data = load_data(name, options)
     dataset, asked = _asked(config, data, tests)
-    llm = build_llm(config)
-    for one in (llm, *llm.stages.values()):
-        one.base_url = None  # the network is forbidden
-    async with llm:
+    async with build_llm(config, offline=True) as llm:
         made = await make(
             data,
             asked.questions,

@@ -17,7 +17,7 @@ from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.running.correctness import correctness
-from rag_notes.running.records import Run, Sample
+from rag_notes.running.records import Run, Sample, require_text
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, once
 from rag_notes.types import Fact
@@ -165,14 +165,18 @@ def fact_shares(answers: pd.DataFrame, *, confidence: float = 0.95, resamples: i
     """Means over the answers of `chain_answers`, a row for each method, methods that read nothing left out.
 
     Columns: data set, method, n, `facts held (%)`, `tokens` of what the answer was made from, and `density (%)`: the
-    share of these tokens in sentences that state a needed fact. Each mean has its interval.
+    share of these tokens in sentences that state a needed fact, over the answers made from any. Each mean has its
+    interval.
     """
     rows = []
-    for (dataset, method), of_method in answers[answers["tokens"] > 0].groupby(["dataset", "method"], sort=False):
+    for (dataset, method), of_method in answers.groupby(["dataset", "method"], sort=False):
+        written = of_method[of_method["tokens"] > 0]
+        if written.empty:
+            continue
         quantities = {
             "facts held (%)": (of_method["held"] / of_method["facts"], 100),
             "tokens": (of_method["tokens"].astype(float), 1),
-            "density (%)": (of_method["evidence"] / of_method["tokens"], 100),
+            "density (%)": (written["evidence"] / written["tokens"], 100),
         }
         row: dict[str, Any] = {"data set": dataset, "method": method_label(str(method)), "n": len(of_method)}
         for name, (values, scale) in quantities.items():
@@ -211,6 +215,7 @@ def chain_figure(table: pd.DataFrame) -> NotebookFigure:
 
 def _with_facts(runs: Sequence[Run], known: Chains) -> Iterable[tuple[Run, Sample, tuple[Fact, ...]]]:
     for run in runs:
+        require_text(run)
         for sample in run.samples:
             facts = known[run.dataset][sample.question.id]
             if facts and sample.error is None:
@@ -218,7 +223,9 @@ def _with_facts(runs: Sequence[Run], known: Chains) -> Iterable[tuple[Run, Sampl
 
 
 def _notes(trace: Sequence[Event]) -> list[tuple[str, bool]]:
-    return [(event.text, event.kept) for event in trace if isinstance(event, Note)]
+    """The notes written, and whether each was kept; a blank one of a method that found nothing to write one from."""
+    notes = [(event.text, event.kept) for event in trace if isinstance(event, Note)]
+    return notes or [("", True)] * any(ask.stage.startswith("amber_") for ask in answered(trace))
 
 
 def _source(sample: Sample) -> list[str]:

@@ -21,7 +21,7 @@ from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import ANSWER_METRICS
 from rag_notes.running.annotate import annotate
-from rag_notes.running.records import Run, Sample
+from rag_notes.running.records import Run, Sample, require_text
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 from rag_notes.types import InputError, Language, Passage, Question
@@ -120,14 +120,16 @@ def reference_texts(reference: list[dict[str, str]] | str) -> list[str]:
 def knowledge_density(runs: Sequence[Run], evidence: Sequence[Run]) -> pd.DataFrame:
     """A row for each answer without error: its reference, the evidence marked in it, and its score.
 
-    `runs` are those with the answers, `evidence` their annotations. Tokens are what spaces separate
-    and has a letter or digit, in Chinese jieba's; of passages the titles are not counted. `density` is evidence /
+    `runs` are those with the answers, `evidence` their annotations. Tokens are what spaces separate and
+    has a letter or digit, in Chinese jieba's; of passages the titles are not counted. `density` is evidence /
     reference tokens: 0 where the model found no evidence and, as `parse_failure` says, where its response could not be
     parsed; NaN for an empty reference and where the evidence could not be asked for. `density_parsed` leaves the parse
     failures out. `density_marked` is the paper's: the tokens of all that the model named as evidence, copied word for
-    word or not. `performance` is the mean of the metrics of the question's task, from
-    0 to 1.
+    word or not, and 0 where its response could not be parsed. `performance` is the mean of the metrics of the
+    question's task, from 0 to 1.
     """
+    for run in [*runs, *evidence]:
+        require_text(run)
     marked = {(run.dataset, *sample.key): sample for run in evidence for sample in run.samples}
     rows = [
         {"dataset": run.dataset, "method": sample.method, "question_id": sample.question.id}
@@ -254,7 +256,7 @@ def _row(sample: Sample, found: Sample | None) -> dict[str, Any]:
     if reference:
         row |= {"density": evidence / reference, "none": not evidence and not failed}
         row["density_parsed"] = math.nan if failed else row["density"]
-        row["density_marked"] = _marked(found, language) / reference
+        row["density_marked"] = 0.0 if failed else _marked(found, language) / reference
     return row
 
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rag_notes.config import load_study
+from rag_notes.config import ConfigError, load_study
 from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.compare import compare_runs
 from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.running.records import Run
-from rag_notes.running.run import run_methods
+from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 
 SETS = ("papers", "small")
@@ -22,10 +22,16 @@ _DRAWN = ("acc", "f1", "yes_no_acc", "str_em")
 
 
 async def run(options: Sequence[str] = (), *, progress: bool = True) -> "Prompts":
-    """Run the chosen methods with each set of prompts. Raises as `rag_notes.running.run.run_methods`."""
+    """Run the chosen methods with each set of prompts.
+
+    Raises ConfigError where a set is chosen, otherwise as `rag_notes.running.run.run_methods`.
+    """
+    one_repeat(load_study("prompts", options))
+    if chosen := [option for option in options if option.startswith("prompts=")]:
+        raise ConfigError(f"{chosen[0]}: this study runs {' and '.join(SETS)}; leave the option out")
     runs: dict[str, list[Run]] = {}
     for name in SETS:
-        chosen = [*(option for option in options if not option.startswith("prompts=")), f"prompts={name}"]
+        chosen = [*options, f"prompts={name}"]
         runs[name] = await run_methods(load_study("prompts", chosen), chosen, progress=progress)
         if not runs[name][-1].info.finished:
             break

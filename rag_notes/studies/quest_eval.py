@@ -18,7 +18,7 @@ from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.running.annotate import annotate
 from rag_notes.running.quest_scores import quest_texts
-from rag_notes.running.records import Run
+from rag_notes.running.records import Run, require_text
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 from rag_notes.types import Question
@@ -107,6 +107,7 @@ def quest_results(runs: Sequence[Run], *, confidence: float = 0.95, resamples: i
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
+        require_text(run)
         for method in run.methods:
             samples = run.of(method)
             scores = [json.loads(sample.answer)["scores"] for sample in samples if sample.error is None]

@@ -20,7 +20,8 @@ from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, counts, results
-from rag_notes.running.records import Run
+from rag_notes.retrieval.noise import is_gold
+from rag_notes.running.records import Run, require_text
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 
@@ -158,11 +159,12 @@ def noise_passages(runs: Sequence[Run]) -> pd.DataFrame:
     for run in runs:
         if run.info.condition.noise_percent is None:
             continue
+        require_text(run)
         for method in run.methods:
             samples = run.of(method)
             answered = [sample for sample in samples if sample.error is None]
             read = [(sample, passage) for sample in answered for passage in searches(sample.trace)[0].read]
-            golden = sum(passage.id in sample.question.gold_ids for sample, passage in read)
+            golden = sum(is_gold(sample.question, passage) for sample, passage in read)
             scores = pd.DataFrame(
                 [sample.metrics for sample in answered], columns=["all_gold_first", "answer_in_passages_first"]
             )

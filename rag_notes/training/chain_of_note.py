@@ -51,16 +51,18 @@ async def chain_of_note(
     elif not (is_rejection(answer) or score_answer(question, answer)["acc"]):
         work.drop("chain_of_note", "wrong answer")
     else:
-        work.kinds.append("relevant" if known else "unknown" if is_rejection(answer) else "context")
+        kind = "relevant" if known else "unknown" if is_rejection(answer) else "context"
         hybrid = system == "hybrid"
         asked = rag.question_text(unknown=unknown)
         if system in ("notes", "hybrid"):
             prompt = work.prompt("chain_of_note", question=asked, **fields)
-            work.learn("chain_of_note", prompt, notes_word if hybrid else None, completion=written)
+            work.learn("chain_of_note", prompt, notes_word if hybrid else None, kind=kind, completion=written)
         if system in ("retrieve_read", "hybrid"):
             prompt = work.prompt("retrieve_read", question=asked, **fields)
-            work.learn("retrieve_read", prompt, answer_word if hybrid else None, completion=question.answers[0])
+            work.learn(
+                "retrieve_read", prompt, answer_word if hybrid else None, kind=kind, completion=question.answers[0]
+            )
         if system == "no_retrieval":
             stage = f"direct_{question.task}"
             prompt = work.prompt(stage, question=question.question)
-            work.learn(stage, prompt, completion=question.answers[0])
+            work.learn(stage, prompt, kind=kind, completion=question.answers[0])

@@ -36,8 +36,8 @@ async def content_filter(
     the log-probability of the gold answer by at least `threshold` nats (equation 4): with f the prompt of the answer,
     CXMI(s) = log p(answer | f(question, s)) - log p(answer | f(question, no passage)), after FILCO (Wang et al., 2023).
     `scorer` is the model that gives these, a folder or a name on the Hugging Face Hub, run in this process; the data
-    card has a histogram of the values, to choose the threshold by. Raises InputError where it is missing, and where a
-    question has no gold passages or answers to go by.
+    card has a histogram of the values, to choose the threshold by. A question without the gold passages or answers to
+    go by is dropped. Raises InputError where `scorer` is missing.
     """
     if sentences == "cxmi" and scorer is None:
         raise InputError("training_data.sentences=cxmi needs a model: training_data.scorer=FOLDER_OR_HUB_NAME")
@@ -52,9 +52,10 @@ async def content_filter(
             work.drop("amber_chunk_filter", "the label cannot be read")
             continue
         prompt = work.prompt("amber_chunk_filter", context=[passage], question=question.question)
-        work.learn("amber_chunk_filter", prompt, completion=json.dumps({"result": verdict}))
-        work.kinds.append(verdict)
-        if verdict == "useful":
+        work.learn("amber_chunk_filter", prompt, kind=verdict, completion=json.dumps({"result": verdict}))
+        if verdict == "useful" and not question.answers:
+            work.drop("amber_sentence_filter", "no gold answer")
+        elif verdict == "useful":
             if helpful := _helpful(work, passage, sentences, scorer, threshold):
                 prompt = work.prompt("amber_sentence_filter", context=[passage], question=question.question)
                 work.learn("amber_sentence_filter", prompt, completion="\n".join(helpful))
@@ -74,8 +75,6 @@ def _helpful(work: Work, passage: Passage, by: str, scorer: str | None, threshol
     found = parse_sentences(passage.text, language)
     if by == "strinc" or scorer is None:
         return [text for text in found if answer_in_passages([text], question.answers, language)]
-    if not question.answers:
-        return []
 
     def answer_after(context: list[Passage]) -> float:
         stage = f"answer_{question.task}"

@@ -47,7 +47,8 @@ async def dnalign(
     The number of passages is drawn for each question between the two bounds. `evaluator` names the best and the worst
     of the first notes and of the further questions: a model by a prompt (stages `dnalign_notes` and `dnalign_queries`),
     or a rule from the gold answers and passages. Updates are told apart by the prompt that decides in the method
-    (`note_judge`), and one of either kind is drawn; answers by the mean of the task's metrics. The later stages go on
+    (`note_judge`), and one of either kind is drawn; answers, those of vanilla RAG as in the paper, by the mean of the
+    task's metrics. The later stages go on
     from the best first note and the best questions. A stage whose responses give no pair is dropped. Raises InputError
     where the bounds are the wrong way round.
     """
@@ -62,8 +63,11 @@ async def dnalign(
 
     stage = f"answer_{work.question.task}"
     prompt = work.prompt(stage, context=passages, question=q)
-    answers = await work.sample(stage, prompt, samplings)
-    _keep(work, stage, prompt, _extremes(answers, [(_task_score(work.question, answer),) for answer in answers]))
+    if work.question.answers or work.question.qa_pairs:
+        answers = await work.sample(stage, prompt, samplings)
+        _keep(work, stage, prompt, _extremes(answers, [(_task_score(work.question, answer),) for answer in answers]))
+    else:
+        work.drop(stage, "no gold answer")
 
     prompt = work.prompt("note_init", context=passages, question=q)
     notes = await work.sample("note_init", prompt, samplings)

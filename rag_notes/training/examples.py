@@ -4,7 +4,6 @@ import asyncio
 import copy
 import json
 import random
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -12,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from rag_notes.datasets._read import read_lines
 from rag_notes.events import answered
 from rag_notes.files import checksum_of, write_atomically
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, RecordingMissError
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates, Value
 from rag_notes.retrieval.base import Retriever
+from rag_notes.terminal import progress_bar
 from rag_notes.types import InputError, NonNegative, Passage, Positive, Question
 
 Messages = list[dict[str, str]]
@@ -35,6 +35,7 @@ class Example:
     question_id: str
     prompt: Messages
     responses: Mapping[str, str]
+    kind: str | None = None
 
     def line(self) -> str:
         """The example as a line of JSON in the conversational formats of TRL."""
@@ -46,8 +47,7 @@ class Example:
 class Work:
     """What a maker of examples works with on one question, and what it has made of it.
 
-    `random` is seeded by the seed of the data and the question's id. `kinds` are counted in the data card, `values`
-    drawn there as a histogram.
+    `random` is seeded by the seed of the data and the question's id. The data card has a histogram of `values`.
     """
 
     def __init__(self, question: Question, llm: LLM, searcher: Searcher, templates: Templates, seed: int) -> None:
@@ -56,7 +56,6 @@ class Work:
         self.random = random.Random(f"{seed} {question.id}")
         self.examples: list[Example] = []
         self.dropped: list[tuple[str, str]] = []
-        self.kinds: list[str] = []
         self.values: list[float] = []
         self._searcher = searcher
         self._templates = templates
@@ -82,10 +81,15 @@ class Work:
             return passage.id in self.question.gold_ids
         return passage.title in self.question.gold_titles
 
-    def learn(self, stage: str, prompt: str, system: str | None = None, **responses: str) -> None:
-        """Add an example, a `completion` or `chosen` and `rejected`; `system` replaces the system message."""
+    def learn(
+        self, stage: str, prompt: str, system: str | None = None, *, kind: str | None = None, **responses: str
+    ) -> None:
+        """Add an example, a `completion` or `chosen` and `rejected`; `system` replaces the system message.
+
+        The data card counts the examples of each `kind`.
+        """
         llm = self.llm.of(stage) if system is None else _sampled(self.llm.of(stage), system=system)
-        self.examples.append(Example(stage, self.question.id, llm.request(prompt)["messages"], responses))
+        self.examples.append(Example(stage, self.question.id, llm.request(prompt)["messages"], responses, kind))
 
     def drop(self, stage: str, reason: str) -> None:
         """Count a sample of a stage that gives no example."""
@@ -127,9 +131,13 @@ class Made:
     questions: int = 0
     examples: list[Example] = field(default_factory=list)
     dropped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    kinds: Counter[str] = field(default_factory=Counter)
     values: list[float] = field(default_factory=list)
     incomplete: int = 0
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """The number of examples by kind, of those that have one."""
+        return Counter(example.kind for example in self.examples if example.kind is not None)
 
     def count(self) -> Counter[str]:
         """The number of examples by stage."""
@@ -175,7 +183,7 @@ async def make(
     FatalLLMError where no call can succeed, and whatever a search raises; what was answered until then is stored.
     """
     made, searcher = Made(), Searcher(retriever)
-    with tqdm(total=len(questions), disable=not progress, unit="question", file=sys.stderr) as bar:
+    with progress_bar("training data", len(questions), unit="question", disable=not progress) as bar:
         for start in range(0, len(questions), AT_ONCE):
             count = made.count()
             if data.sizes and all(count[stage] >= size for stage, size in data.sizes.items()):
@@ -205,7 +213,6 @@ def _add(made: Made, work: Work, failure: BaseException | None, *, stored_only: 
         raise failure
     if failure is None:
         made.examples += work.examples
-        made.kinds.update(work.kinds)
         made.values += work.values
     for stage, reason in work.dropped:
         made.dropped[stage][reason] += 1
@@ -249,12 +256,18 @@ def read_examples(path: Path, responses: Sequence[str]) -> tuple[list[dict[str, 
     for file in (path, card_path):
         if not file.is_file():
             raise InputError(f"{file}: no such file; `rag-notes training-data` makes the examples and their card")
-    card: dict[str, Any] = json.loads(card_path.read_text(encoding="utf-8"))
+    try:
+        card: dict[str, Any] = json.loads(card_path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{card_path}: is no JSON ({error}); make the examples again") from None
     if card.get("sha256") != (found := checksum_of(path)):
         raise InputError(f"{path}: is not the file of its card {card_path.name} (sha256 {found}); make both again")
     examples = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        example = json.loads(line)
+    for number, line in read_lines(str(path), "training.data"):
+        try:
+            example = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{path}, line {number}: is no JSON ({error}); make the examples again") from None
         if lacking := [name for name in ("stage", "question_id", "prompt", *responses) if not example.get(name)]:
             raise InputError(f"{path}, line {number}: has no {', '.join(lacking)}, which this training needs")
         if len({json.dumps(example[name]) for name in responses}) < len(responses):

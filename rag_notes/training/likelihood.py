@@ -5,18 +5,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rag_notes.extras import needed
 from rag_notes.files import checksum_of
 from rag_notes.llm.store import Response, ResponseStore, request_key
 from rag_notes.types import InputError
-
-MISSING = 'Training needs torch, transformers, TRL and PEFT: pip install "rag-notes[train]"'
 
 
 def log_probability(model: str, prompt: list[dict[str, str]], answer: str, store: ResponseStore) -> float:
     """The natural logarithm of the probability that a model gives to `answer` after the messages of `prompt`.
 
     `model` is a folder or a name on the Hugging Face Hub. A value is computed once and kept in the store, under the
-    model's name and the checksum of its weights. Raises ImportError without torch, InputError as `load_tokenizer`.
+    model's name and the checksum of its weights. Raises InputError without torch, and as `load_tokenizer`.
     """
     request = {"model": f"{model}@{weights_checksum(model)}", "messages": prompt, "log_probability_of": answer}
     if (stored := store.get(request_key(request))) is None or stored.logprobs is None:
@@ -33,12 +32,8 @@ def weights_checksum(model: str) -> str:
 
 
 def load_tokenizer(model: str) -> Any:
-    """A model's tokenizer. Raises InputError where it has no chat template, ImportError without transformers."""
-    try:
-        from transformers import AutoTokenizer  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(MISSING) from error
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    """A model's tokenizer. Raises InputError where it has no chat template, and without transformers."""
+    tokenizer = needed("transformers", "train").AutoTokenizer.from_pretrained(model)
     if tokenizer.chat_template is None:
         raise InputError(
             f"{model}: has no chat template, and all prompts are chat messages; take an instruction model, or put a "

@@ -13,14 +13,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from rag_notes.extras import needed
 from rag_notes.files import DiskFullError, write_atomically
 from rag_notes.training.examples import read_examples
-from rag_notes.training.likelihood import MISSING, load_tokenizer, weights_checksum
+from rag_notes.training.likelihood import load_tokenizer, weights_checksum
 from rag_notes.types import InputError, NonNegative, Positive
 
 _RESPONSES = {"sft": ("completion",), "dpo": ("chosen", "rejected")}
 _FULL = ("No space left", "Disk quota", "File too large", "PytorchStreamWriter failed writing", "unexpected pos")
 _VERSIONS = ("torch", "transformers", "trl", "peft", "accelerate")
+_NEEDED = (*_VERSIONS, "datasets")
 
 
 def train(
@@ -48,16 +50,19 @@ def train(
     """Train `model` on the examples of the file `data`, write what came of it to the folder `out`, and return metrics.
 
     `batch_size` examples make a step, `device_batch_size` of them at once on each device. `lora_rank` trains adapters
-    on all linear layers (None: all parameters); `merge` adds them to the weights in the end. `max_length` is in tokens:
+    on all linear layers of weights of `dtype` (None: all parameters, in single precision, with `dtype` as mixed
+    precision on a GPU); `merge` adds them to the weights in the end. `max_length` is in tokens:
     longer examples are left out and counted, none is cut. The examples of a share `held_out` of the questions are not
     trained on, and measured before and after. A checkpoint is kept every `save_every` steps: the same command goes on
     from the last whole one, and a finished folder is left as it is.
 
     `out` gets the model or adapter (safetensors), its tokenizer, recipe.json (settings, versions, data card) and
     metrics.json. Raises InputError where the examples or the model do not fit, or the folder holds another recipe;
-    DiskFullError where there is no room; ImportError without TRL.
+    DiskFullError where there is no room.
     """
     settings = {name: value for name, value in locals().items() if name not in ("model", "data", "out", "save_every")}
+    for package in _NEEDED:
+        needed(package, "train")
     examples, card = read_examples(Path(data), _RESPONSES[objective])
     tokenizer, folder = load_tokenizer(model), Path(out)
     devices = int(os.environ.get("WORLD_SIZE", "1"))
@@ -131,7 +136,8 @@ def _take_up(folder: Path, recipe: Mapping[str, Any], card: Mapping[str, Any]) -
         if changed := sorted(name for name in recipe if before.get(name) != recipe[name]):
             differ = ", ".join(f"{name} (was {before.get(name)!r}, is {recipe[name]!r})" for name in changed)
             raise InputError(f"{folder}: holds a training with another recipe: {differ}; name another folder with out=")
-    elif folder.exists() and any(folder.iterdir()):
+        return
+    if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: is not empty and holds no training; name another folder with out=")
     versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
     text = json.dumps({"settings": recipe, "versions": versions, "data": card}, indent=1, ensure_ascii=False)
@@ -176,17 +182,15 @@ def _trainer(
     dtype: str,
     **settings: Any,
 ) -> Any:
-    try:
-        import datasets  # noqa: PLC0415
-        import peft  # noqa: PLC0415
-        import torch  # noqa: PLC0415
-        import trl  # noqa: PLC0415
-        from transformers import AutoModelForCausalLM  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(MISSING) from error
+    import datasets  # noqa: PLC0415
+    import peft  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+    import trl  # noqa: PLC0415
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
     settings |= {
         "use_cpu": not torch.cuda.is_available(),
-        "bf16": dtype == "bfloat16" and torch.cuda.is_available(),  # on a CPU the weights are, without mixed precision
+        "bf16": dtype == "bfloat16" and torch.cuda.is_available(),
         "data_seed": settings["seed"],
         "max_length": None,  # nothing is cut: what is too long has been left out
         "logging_steps": 1,
@@ -194,7 +198,9 @@ def _trainer(
         "eval_strategy": "no",
         "report_to": "none",
     }
-    trained = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype), use_safetensors=True)
+    # All parameters are kept in single precision: bfloat16 rounds steps as small as these away. Adapters are, too.
+    held = torch.float32 if lora is None else getattr(torch, dtype)
+    trained = AutoModelForCausalLM.from_pretrained(model, dtype=held, use_safetensors=True)
     parts = {
         "processing_class": tokenizer,
         "train_dataset": datasets.Dataset.from_list(training),
