@@ -268,6 +268,10 @@ def test_every_configuration_has_all_settings_of_its_maker(name: str) -> None:
         (["dataset=mini", "training_data.evalator=gold"], "training_data.evalator: no such option; did you mean "),
         (["dataset=mini", "training_data.evaluator=me"], "training_data.evaluator: Input should be 'model' or 'gold'"),
         (["dataset=[mini,mini_zh]"], r"from one data set, not from \['mini', 'mini_zh'\]: dataset=NAME"),
+        (
+            ["dataset=mini", "+training_data.sizes.note_qery=3"],
+            "sizes.note_qery: no such stage; did you mean note_query",
+        ),
         (["dataset=mini", "training_data.seed=-1"], "training_data.seed: Input should be greater than or equal to 0"),
     ],
 )

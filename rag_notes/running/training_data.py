@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ class Planned(NamedTuple):
 def load_data(name: str, options: Sequence[str]) -> tuple[Config, Data]:
     """The configuration that options give, and the training data to be made, whose own begin with `training_data.`.
 
-    Raises ConfigError where an option does not fit, and where several data sets are chosen.
+    Raises ConfigError where an option does not fit, a size is of no stage, and where several data sets are chosen.
     """
     ours = [option for option in options if option.lstrip("+~").startswith("training_data.")]
     settings = load_settings("training_data", [f"+training_data={name}", *ours], passed=1, then=Data)
@@ -50,7 +51,13 @@ def load_data(name: str, options: Sequence[str]) -> tuple[Config, Data]:
     if len(config.dataset) != 1:
         raise ConfigError(f"training data is made from one data set, not from {list(config.dataset)}: dataset=NAME")
     extent = {field.name: settings.pop(field.name) for field in fields(Data) if field.name in settings}
-    return config, Data(partial(load_target(settings.pop("_target_")), **settings), **extent)
+    data = Data(partial(load_target(settings.pop("_target_")), **settings), **extent)
+    known = about_of(data.maker).prompts or ()
+    for stage in data.sizes or {}:
+        if stage not in known:
+            near = ", ".join(get_close_matches(stage, known, n=3, cutoff=0.4) or known)
+            raise ConfigError(f"training_data.sizes.{stage}: no such stage; did you mean {near}?")
+    return config, data
 
 
 async def make_training_data(
