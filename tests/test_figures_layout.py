@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from rag_notes.papers.forest import forest_figure
 from rag_notes.papers.verdicts import AGREES, CONTRADICTED, INCONCLUSIVE
+from rag_notes.report.cells import method_label
 from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import main_figure
 from rag_notes.report.tables import results
@@ -96,6 +97,9 @@ def test_text_stays_in_the_figure_and_apart(limits: str) -> None:
         "main": main_figure(leading(table), families=families(runs), differences=True),
         "cost": pareto_figure(points, "f1", note),
         "curve": curve_figure(curve, "top_k", "passages a search"),
+        "methods": curve_figure(
+            of_f1.assign(family="one", method=of_f1["method"].map(method_label)), "method", "method"
+        ),
         "cases": cases_figure(runs[0], ["q0"]),
         "density": density_figure(densities_of(of_f1)),
         "chain": chain_figure(chains_of(of_f1)),

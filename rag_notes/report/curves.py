@@ -26,6 +26,7 @@ _COUNT_LABELS = {
     "seconds": "Seconds a question",
 }
 _PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_ROW = 2.6, 2.0, 0.2  # inches
+_SHORT, _NAME, _LETTER = 6, 0.18, 0.07  # letters that stand side by side; inches for a longer name, for its letter
 
 
 def with_settings(table: pd.DataFrame, runs: Sequence[Run], settings: Sequence[str]) -> pd.DataFrame:
@@ -44,7 +45,7 @@ def curve_figure(points: pd.DataFrame, x: str, xlabel: str, *, line: str = "fami
     """Draw `mean` with its interval against `x`: a panel for each data set and metric, a curve for each `line`.
 
     `points` are rows of `results` or `counts` with the columns `x` and `line` added. Text in `x` is drawn at equal
-    distances, in the order of first appearance. A metric of `results` is drawn in %, another one as it is. Raises
+    distances, in the order of first appearance; names stand upright, and their marks are not joined. A metric of `results` is drawn in %, another one as it is. Raises
     ValueError where there is nothing to draw.
     """
     points = points[points["mean"].notna()]
@@ -54,8 +55,12 @@ def curve_figure(points: pd.DataFrame, x: str, xlabel: str, *, line: str = "fami
     categories = None if pd.api.types.is_numeric_dtype(points[x]) else list(dict.fromkeys(points[x]))
     with mpl.rc_context(STYLE):
         rows, columns = len(datasets), len(metrics)
+        names = [str(category) for category in categories or []]
+        upright = max(map(len, names), default=0) > _SHORT
+        width = max(_PANEL_WIDTH, _NAME * len(names) * upright)
+        height = _PANEL_HEIGHT + upright * _LETTER * max(map(len, names), default=0)
         figure = NotebookFigure(
-            figsize=(max(columns * _PANEL_WIDTH, 3.4), rows * _PANEL_HEIGHT + _LEGEND_ROW * math.ceil(len(lines) / 3)),
+            figsize=(max(columns * width, 3.4), rows * height + _LEGEND_ROW * math.ceil(len(lines) / 3)),
             layout="constrained",
         )
         grid = figure.subplots(rows, columns, squeeze=False)
@@ -63,9 +68,11 @@ def curve_figure(points: pd.DataFrame, x: str, xlabel: str, *, line: str = "fami
             for axes, metric in zip(axes_row, metrics, strict=True):
                 cells = points[(points["dataset"] == dataset) & (points["metric"] == metric)]
                 by_line = [(str(name), cells[cells[line] == name]) for name in lines]
-                _curves(axes, by_line, x, categories)
+                _curves(axes, by_line, x, categories, joined=not upright)
                 axes.set_xlabel(f"{xlabel}\n{count_label(cells)}")
                 axes.set_ylabel(axis_label(metric))
+                if upright:
+                    axes.tick_params(axis="x", rotation=90)
             axes_row[0].set_title(str(dataset), loc="left", fontweight="bold")
         handles, labels = max((axes.get_legend_handles_labels() for axes in figure.axes), key=lambda both: len(both[1]))
         figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
@@ -88,7 +95,14 @@ def scale(metric: str) -> float:
     return {"cost": 1000.0, "tokens": 0.001}.get(metric, 1.0) if metric in _COUNT_LABELS else 100.0
 
 
-def _curves(axes: Axes, by_line: Sequence[tuple[str, pd.DataFrame]], x: str, categories: Sequence[Any] | None) -> None:
+def _curves(
+    axes: Axes,
+    by_line: Sequence[tuple[str, pd.DataFrame]],
+    x: str,
+    categories: Sequence[Any] | None,
+    *,
+    joined: bool,
+) -> None:
     for number, (name, own) in enumerate(by_line):
         if own.empty:
             continue
@@ -105,6 +119,7 @@ def _curves(axes: Axes, by_line: Sequence[tuple[str, pd.DataFrame]], x: str, cat
             label=method_label(name),
             color=PALETTE[number % len(PALETTE)],
             marker=MARKERS[number % len(MARKERS)],
+            linestyle="-" if joined else "none",
             elinewidth=0.7,
             capsize=1.5,
         )

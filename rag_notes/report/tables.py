@@ -37,6 +37,11 @@ METRIC_LABELS: Mapping[str, str] = {
     "all_gold_first": "All gold, first search",
     "all_gold_seen": "All gold, all searches",
     "answer_in_passages_seen": "Answer found, all searches",
+    "q_r": "Q-R",
+    "t_p": "T-P",
+    "t_r": "T-R",
+    "t_f1": "T-F1",
+    "q_gold": "Questions kept",
 }
 """How tables and figures print a metric."""
 

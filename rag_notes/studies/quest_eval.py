@@ -16,6 +16,7 @@ from rag_notes.metrics.stats import mean_interval
 from rag_notes.report.cells import interval_text, method_label
 from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import NotebookFigure
+from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.running.annotate import annotate
 from rag_notes.running.quest_scores import quest_texts
 from rag_notes.running.records import Run, require_text
@@ -24,7 +25,6 @@ from rag_notes.studies.base import Study, once
 from rag_notes.types import Question
 
 METRICS = ("q_r", "t_p", "t_r", "t_f1", "q_gold")
-LABELS = {"q_r": "Q-R", "t_p": "T-P", "t_r": "T-R", "t_f1": "T-F1", "q_gold": "Questions kept"}
 
 
 async def run(options: Sequence[str] = (), *, progress: bool = True) -> "QuestEval":
@@ -54,7 +54,7 @@ class QuestEval(Study):
         """The means in % with their intervals, a row for each data set and method."""
         table = self.table()
         table = table.assign(
-            metric=table["metric"].map(LABELS),
+            metric=table["metric"].map(METRIC_LABELS),
             method=table["method"].map(method_label),
             cell=[interval_text(row["mean"], row["low"], row["high"]) for row in table.to_dict("records")],
         )
