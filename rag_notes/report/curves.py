@@ -45,8 +45,8 @@ def curve_figure(points: pd.DataFrame, x: str, xlabel: str, *, line: str = "fami
     """Draw `mean` with its interval against `x`: a panel for each data set and metric, a curve for each `line`.
 
     `points` are rows of `results` or `counts` with the columns `x` and `line` added. Text in `x` is drawn at equal
-    distances, in the order of first appearance; names stand upright, and their marks are not joined. A metric of `results` is drawn in %, another one as it is. Raises
-    ValueError where there is nothing to draw.
+    distances, in the order of first appearance; names stand upright, and their marks are not joined. A metric of
+    `results` is drawn in %, another one as it is. Raises ValueError where there is nothing to draw.
     """
     points = points[points["mean"].notna()]
     if points.empty:
