@@ -56,6 +56,7 @@ class Study(BaseModel):
 
     name: str
     notebook: str
+    trainings: list[str] = []
     variants: dict[str, dict[str, Any]] = {}
     noise_percent: list[Annotated[int, Field(ge=0, le=100)]] = []
     noise_from: NoiseFrom = "annotated"
@@ -122,9 +123,10 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
             "trained: name both what the model was trained on and the model that it was trained from, as llm.model has "
             "that one: trained.data=dnalign trained.base=NAME"
         )
-    if config.trained.base is not None and config.trained.base == config.llm["model"]:
+    if config.trained.base is not None and {config.trained.base} == {of.get("model") for of in _models(config)}:
         raise ConfigError(
-            f"llm.model={config.trained.base}: is trained.base; give the model that was trained its own name"
+            f"llm.model={config.trained.base}: is trained.base; give the model that was trained its own name, in "
+            "llm.model or, where it answers in some stages alone, in +stages.NAME.model"
         )
     if config.study.name in unrecorded:
         raise UnrecordedError(
@@ -233,6 +235,11 @@ def build_llm(config: Config, *, offline: bool = False) -> LLM:
         for each in (llm, *llm.stages.values()):
             each.base_url = None
     return llm
+
+
+def _models(config: Config) -> list[dict[str, Any]]:
+    """The settings of every model: the main one's, and those of stages."""
+    return [config.llm, *(_stage(config, name) for name in config.stages)]
 
 
 def _stage(config: Config, name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rag_notes.methods.amber import amber
 from rag_notes.metrics.stats import wilson
 from rag_notes.report.figures import save_figure
 from rag_notes.running.evaluate import evaluate
+from rag_notes.running.publish import without_text
 from rag_notes.running.records import Run
 from rag_notes.studies.content_filter import (
     ContentFilter,
@@ -77,7 +79,17 @@ def test_verdicts_are_those_of_the_first_iteration() -> None:
     assert "".join(first.loc[first["gold"], "passage_id"]) == "ab"
     assert VERDICTS["parse_failure"].tolist() == ([False] * 4 + [True]) * 2
     coverage = filter_coverage([RUN])
-    assert coverage.values.tolist() == [["made", 4, 1, 1, 2]]
+    assert coverage.values.tolist() == [["made", 4, 1, 1, 2, 0]]
+
+
+def test_a_published_run_has_the_same_verdicts_and_no_sentences() -> None:
+    published = replace(
+        RUN, info=replace(RUN.info, published=True), samples=[without_text(sample) for sample in RUN.samples]
+    )
+    same: Any = chunk_verdicts([published])
+    assert same.drop(columns="passage_id").equals(VERDICTS.drop(columns="passage_id"))
+    assert filter_coverage([published]).values.tolist() == [["made", 4, 1, 1, 2, 2]]
+    assert sentence_filter([published]).empty and not sentence_filter([RUN]).empty
 
 
 def test_rates_by_hand() -> None:

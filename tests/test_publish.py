@@ -41,6 +41,7 @@ def test_a_published_sample_has_its_scores_and_counts_and_no_text() -> None:
     for sample in SAMPLES:
         shown = without_text(sample)
         assert "Ann Ro" not in repr(shown) and "Tis," not in repr(shown)
+        assert without_text(shown) == shown
         assert (shown.metrics, shown.counts, shown.method) == (sample.metrics, sample.counts, sample.method)
         assert (shown.question.id, shown.question.type, shown.question.hops) == ("q", "bridge", 2)
     short, long, failed = map(without_text, SAMPLES)
@@ -54,6 +55,23 @@ def test_a_published_sample_has_its_scores_and_counts_and_no_text() -> None:
         7,
     )
     assert short.trace[4:] == TRACE[4:]
+
+
+def test_found_and_gold_passages_can_be_told_apart_and_verdicts_in_a_word_be_read() -> None:
+    responses = ['{"result": "useful"}', "Useless", '{"status": "True"}', "A useful town", "Tis", "", None]
+    trace: list[Event] = [
+        Search("a", 5, [Found("gold", "Ann", "born in Tis", 2.0), Found("other", "Ann", "born in Tis", 1.0)]),
+        *(Ask("amber_chunk_filter", "", response) for response in responses),
+    ]
+    question = Question("q", "Where?", gold_ids=("gold", "not found"))
+    shown = without_text(Sample("amber", question, "Tis", None, {}, count(trace), trace))
+    search, *asked = shown.trace
+    assert isinstance(search, Search)
+    assert [hit.id in shown.question.gold_ids for hit in search.hits] == [True, False]
+    assert [hit.score for hit in search.hits] == [2.0, 1.0] and "Tis" not in repr(search)
+    read = [event.response for event in asked if isinstance(event, Ask)]
+    assert read[:3] == responses[:3] and read[-1] is None
+    assert all(response is not None and response.startswith("sha256:") for response in read[3:6])
 
 
 def test_a_run_that_is_not_finished_is_not_published(tmp_path: Path) -> None:

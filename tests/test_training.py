@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,14 +21,14 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.config import call, load_settings
 from rag_notes.files import DiskFullError
-from rag_notes.llm.client import LLM
+from rag_notes.llm.client import LLM, RecordingMissError
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.amber import useful
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates
 from rag_notes.training.content_filter import content_filter
 from rag_notes.training.examples import Data, make, read_examples, write_examples
-from rag_notes.training.likelihood import log_probability
+from rag_notes.training.likelihood import log_probability, weights_checksum
 from rag_notes.training.train import train
 from rag_notes.types import InputError, Passage, Question
 from tests.scripted import ScriptedLLM, ScriptedRetriever
@@ -170,6 +171,10 @@ def test_another_recipe_is_refused_and_a_finished_one_left_as_it_is(tiny: Path, 
     message = r"another recipe: epochs \(was 1\.0, is 2\.0\), seed \(was 42, is 1\); name another folder with out="
     with pytest.raises(InputError, match=message):
         trained("sft", tiny, labels, out, epochs=2.0, seed=1, **LORA)
+    begun = tmp_path / "begun"  # by a command that ended before anything was measured or trained
+    begun.mkdir()
+    shutil.copy(out / "recipe.json", begun)
+    assert trained("sft", tiny, labels, begun, epochs=2.0, **LORA)["steps"] == 2 * metrics["steps"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="is not empty and holds no training"):
@@ -313,6 +318,26 @@ def test_log_probabilities_are_those_of_the_answer_s_tokens_and_are_kept(tiny: P
         assert value == pytest.approx(-4 * network(ids, labels=labels).loss.item(), abs=1e-4)
     assert len(store) == 1
     assert log_probability(str(tiny), prompt, "Bell", store) == value
+    assert log_probability(str(tiny), prompt, "Bell", store, stored_only=True) == value
+    with pytest.raises(RecordingMissError, match="is not stored"):
+        log_probability(str(tiny), prompt, "Watt", store, stored_only=True)
+    store.close()
+    recording = ResponseStore(tmp_path / "s.sqlite", read_only=True)
+    assert log_probability(str(tiny), prompt, "Watt", recording) < 0
+    assert len(recording) == 1  # nothing is written to what is read only
+
+
+def test_a_name_on_the_hub_has_the_checksum_of_its_weights(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub  # noqa: PLC0415
+
+    def cached(name: str, *, allow_patterns: list[str]) -> Path:
+        assert (name, allow_patterns) == ("somebody/tiny", ["*.safetensors"])
+        return tiny
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
+    assert weights_checksum("somebody/tiny") == weights_checksum(str(tiny))
+    with pytest.raises(InputError, match="has no weights as safetensors, and nothing else is read"):
+        weights_checksum(str(tiny.parent))
 
 
 def test_sentences_are_chosen_by_how_much_they_raise_the_probability_of_the_answer(tiny: Path) -> None:

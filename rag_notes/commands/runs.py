@@ -17,10 +17,12 @@ from rag_notes.terminal import say
 
 
 def publish(args: argparse.Namespace) -> int:
-    """Write runs without a word of their data set."""
+    """Write runs, or trainings without their weights, without a word of their data set."""
     from rag_notes.running.publish import publish as publish_run
+    from rag_notes.running.trainings import RECIPE, publish_training
 
-    say(*(publish_run(folder, args.into) for folder in args.runs), sep="\n")
+    for folder in args.runs:
+        say((publish_training if (Path(folder) / RECIPE).is_file() else publish_run)(folder, args.into))
     return 0
 
 

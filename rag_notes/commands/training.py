@@ -15,6 +15,7 @@ def training_data(args: argparse.Namespace) -> int:
     import pandas as pd
 
     from rag_notes.running.training_data import make_training_data, plan_training_data
+    from rag_notes.running.trainings import card_rows
 
     if args.plan:
         planned = asyncio.run(plan_training_data(args.name, args.options, args.test))
@@ -26,17 +27,8 @@ def training_data(args: argparse.Namespace) -> int:
         )
         return 0
     path, card = asyncio.run(make_training_data(args.name, args.options, args.test))
-    stages = sorted({*card["sizes"], *card["dropped"]})
-    rows = [
-        {
-            "stage": stage,
-            "examples": card["sizes"].get(stage, 0),
-            "dropped": "; ".join(f"{reason}: {n}" for reason, n in card["dropped"].get(stage, {}).items()),
-        }
-        for stage in stages
-    ]
     say(f"{path}: {sum(card['sizes'].values())} examples of {card['questions']} questions, sha256 {card['sha256']}")
-    say(f"\n{markdown(pd.DataFrame(rows))}")
+    say(f"\n{markdown(pd.DataFrame(card_rows(card)))}")
     if card["kinds"]:
         say("\n" + ", ".join(f"{kind}: {n}" for kind, n in card["kinds"].items()))
     return 0

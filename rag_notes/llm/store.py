@@ -52,6 +52,7 @@ class ResponseStore:
     def __init__(self, path: str | Path, *, lease: float = 5.0, read_only: bool = False) -> None:
         self.path = ":memory:" if str(path) == ":memory:" else str(Path(path).absolute())  # what errors name
         self.lease = lease
+        self.read_only = read_only
         self._lock = threading.Lock()
         self._owner = f"{_machine()} {os.getpid()} {uuid.uuid4().hex}"
         self._claimed: set[str] = set()

@@ -10,8 +10,8 @@ import pandas as pd
 
 from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
-from rag_notes.report.cells import method_label
-from rag_notes.report.tables import ANSWER_METRICS, RETRIEVAL_METRICS
+from rag_notes.report.cells import interval_text, method_label
+from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, RETRIEVAL_METRICS
 from rag_notes.running.correctness import correctness
 from rag_notes.running.records import IMPORTED, RecordError, Run, Sample
 
@@ -161,6 +161,29 @@ def compare_runs(
             for row, p_holm in zip(family, holm([row["p"] for row in family]), strict=True):
                 rows.append(row | {"p_holm": p_holm, "significant": p_holm < 1 - confidence})
     return Comparison(run_a, run_b, names, pairs, pd.DataFrame(rows, columns=_COLUMNS))
+
+
+def differences(table: pd.DataFrame, names: tuple[str, str], by: Sequence[str] = ("dataset",)) -> pd.DataFrame:
+    """Rows of `compare_runs`, to which the columns `by` were added, as they are shown: scores in %, costs a question.
+
+    The means of both sides stand under `names`; a star is a significant difference.
+    """
+    rows = []
+    for row in table.to_dict("records"):
+        scale = 1 if row["kind"] == "cost" else 100
+        rows.append(
+            {name.replace("dataset", "data set").replace("_", " "): row[name] for name in by}
+            | {
+                "method": method_label(row["method_a"]),
+                "metric": METRIC_LABELS.get(row["metric"], row["metric"].replace("_", " ")),
+                "n": row["n"],
+                names[0]: f"{scale * row['mean_a']:.1f}",
+                names[1]: f"{scale * row['mean_b']:.1f}",
+                "difference": interval_text(row["difference"], row["low"], row["high"], scale=scale)
+                + "*" * bool(row["significant"]),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def match(run_a: Run, run_b: Run, method_a: str, method_b: str) -> Pair:

@@ -1,6 +1,7 @@
 """Runs without a word of their data set: what may be given away where the questions and passages may not."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,14 +15,18 @@ from rag_notes.types import Question
 SHORT = 60
 """Characters up to which an answer is published as it is."""
 
+VERDICTS = ("useful", "useless", "true", "false")
+"""What a response may say, with the braces and keys around it, to be published as it is."""
+
 _WORDS = 3  # up to which the outcome of a decision is a label, and no text
 
 
 def publish(folder: str | Path, into: str | Path) -> Path:
     """Write a run without text to a folder of the same name below `into`; returns it.
 
-    What stays: ids of questions, methods, settings, metrics, counts, decisions, seconds, tokens, keys of requests, and
-    answers of up to `SHORT` characters. Of every other text there is a hash, see `digest`. Raises RecordError as
+    What stays: ids of questions, methods, settings, metrics, counts, decisions, seconds, tokens, keys of requests,
+    verdicts in a word (`VERDICTS`), and answers of up to `SHORT` characters. Of every other text there is a hash, see
+    `digest`, of ids of passages too, so that found and gold ones can be told apart. Raises RecordError as
     `rag_notes.running.run_files.load_run`, and for a run that is not finished.
     """
     run = load_run(folder)
@@ -41,7 +46,15 @@ def without_text(sample: Sample) -> Sample:
     error = sample.error and SampleError(sample.error.kind, "(not published)")
     return replace(
         sample,
-        question=Question(asked.id, "", task=asked.task, type=asked.type, hops=asked.hops, language=asked.language),
+        question=Question(
+            asked.id,
+            "",
+            gold_ids=tuple(map(digest, asked.gold_ids)),
+            task=asked.task,
+            type=asked.type,
+            hops=asked.hops,
+            language=asked.language,
+        ),
         answer=sample.answer if len(sample.answer) <= SHORT else digest(sample.answer),
         error=error,
         trace=[_without_text(event) for event in sample.trace],
@@ -49,7 +62,9 @@ def without_text(sample: Sample) -> Sample:
 
 
 def digest(text: str) -> str:
-    """`sha256:` and the first 16 hexadecimal digits of a text's hash."""
+    """`sha256:` and the first 16 hexadecimal digits of a text's hash; what has this form stays as it is."""
+    if re.fullmatch(r"sha256:[0-9a-f]{16}", text):
+        return text
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -78,13 +93,22 @@ def _calls(trace: Sequence[Event]) -> list[tuple[str, str | None]]:
     return [(event.key, event.response) for event in trace if isinstance(event, Ask)]
 
 
+def _shown(response: str | None) -> str | None:
+    """A response as it is published: a verdict in a word, its hash otherwise."""
+    if response is None:
+        return None
+    words = re.findall(r"\w+", response.casefold())
+    verdict = words and words[-1] in VERDICTS and set(words[:-1]) <= {"result", "status"}
+    return response if verdict else digest(response)
+
+
 def _without_text(event: Event) -> Event:
     match event:
         case Ask():
-            response = None if event.response is None else digest(event.response)
-            return replace(event, prompt="", response=response, key=event.key[:16], logprobs=None)
+            return replace(event, prompt="", response=_shown(event.response), key=event.key[:16], logprobs=None)
         case Search():
-            return replace(event, query=digest(event.query), hits=[])
+            hits = [replace(hit, id=digest(hit.id), title="", text="") for hit in event.hits]
+            return replace(event, query=digest(event.query), hits=hits)
         case Note():
             return replace(event, text=digest(event.text))
         case Decision() if len(event.outcome.split()) > _WORDS:

@@ -100,13 +100,18 @@ def chunk_verdicts(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def filter_coverage(runs: Sequence[Run]) -> pd.DataFrame:
-    """A row for each data set: its answers, those to questions without known gold passages, and those that failed."""
+    """A row for each data set: its answers, those to questions without known gold passages, and those that failed.
+
+    `without_text` are those judged of published runs, which say what the chunk filter kept, and not which sentences.
+    """
     rows = []
     for run in runs:
         judged = [sample for sample in run.samples if sample.question.gold_ids]
         failed = sum(sample.error is not None for sample in judged)
-        rows.append([run.dataset, len(run.samples), len(run.samples) - len(judged), failed, len(judged) - failed])
-    return pd.DataFrame(rows, columns=["dataset", "answers", "no_gold", "failed", "judged"])
+        left = len(judged) - failed
+        rows.append([run.dataset, len(run.samples), len(run.samples) - len(judged), failed, left])
+        rows[-1].append(left if run.info.published else 0)
+    return pd.DataFrame(rows, columns=["dataset", "answers", "no_gold", "failed", "judged", "without_text"])
 
 
 def filter_rates(
@@ -163,10 +168,10 @@ def sentence_filter(runs: Sequence[Run], *, confidence: float = 0.95) -> pd.Data
     Columns: dataset, `what`, value, low, high (Wilson's; NaN for words, which are no independent trials), count, of.
     `passages cut`: those of which a sentence was copied; the others stay whole, since the response could not be parsed.
     `words kept`: of all passages, and of those cut. `answers kept`: of the passages with a gold answer in their text,
-    those that still have it.
+    those that still have it. Published runs are left out: they have no text (see `filter_coverage`).
     """
     counts: dict[tuple[str, str], list[int]] = {}
-    for run, sample in _judged(runs):
+    for run, sample in _judged([run for run in runs if not run.info.published]):
         question = sample.question
         for text, response in _filtered(sample):
             copied = parse_copied(text, response, question.language)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from rag_notes.config import ConfigError, load_study
-from rag_notes.report.cells import interval_text, method_label
-from rag_notes.report.compare import compare_runs
+from rag_notes.report.cells import method_label
+from rag_notes.report.compare import compare_runs, differences
 from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import NotebookFigure
-from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.running.records import Run
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
@@ -56,22 +55,8 @@ class Prompts(Study):
 
     def display(self) -> pd.DataFrame:
         """Both means and their difference with its interval, scores in %; a star is a significant difference."""
-        rows = []
-        for row in self.table().to_dict("records"):
-            scale = 1 if row["kind"] == "cost" else 100
-            rows.append(
-                {
-                    "data set": row["dataset"],
-                    "method": method_label(row["method_a"]),
-                    "metric": METRIC_LABELS.get(row["metric"], row["metric"].replace("_", " ")),
-                    "n": row["n"],
-                    SETS[0]: f"{scale * row['mean_a']:.1f}",
-                    SETS[1]: f"{scale * row['mean_b']:.1f}",
-                    "difference": interval_text(row["difference"], row["low"], row["high"], scale=scale)
-                    + "*" * bool(row["significant"]),
-                }
-            )
-        return pd.DataFrame(rows)
+        table = self.table()
+        return table if table.empty else differences(table, SETS)
 
     def figure(self) -> NotebookFigure:
         """Scores by method, a line for each set; saved with the table of differences."""

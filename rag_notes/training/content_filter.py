@@ -79,7 +79,9 @@ def _helpful(work: Work, passage: Passage, by: str, scorer: str | None, threshol
     def answer_after(context: list[Passage]) -> float:
         stage = f"answer_{question.task}"
         llm, prompt = work.llm.of(stage), work.prompt(stage, context=context, question=question.question)
-        return log_probability(scorer, llm.request(prompt)["messages"], question.answers[0], work.llm.store)
+        return log_probability(
+            scorer, llm.request(prompt)["messages"], question.answers[0], work.llm.store, stored_only=work.stored_only
+        )
 
     without = answer_after([])
     gains = [answer_after([Passage(passage.id, passage.title, text)]) - without for text in found]

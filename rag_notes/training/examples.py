@@ -47,11 +47,22 @@ class Example:
 class Work:
     """What a maker of examples works with on one question, and what it has made of it.
 
-    `random` is seeded by the seed of the data and the question's id. The data card has a histogram of `values`.
+    `random` is seeded by the seed of the data and the question's id. The data card has a histogram of `values`. With
+    `stored_only` nothing is to be computed that takes a model: what is not stored raises RecordingMissError.
     """
 
-    def __init__(self, question: Question, llm: LLM, searcher: Searcher, templates: Templates, seed: int) -> None:
+    def __init__(
+        self,
+        question: Question,
+        llm: LLM,
+        searcher: Searcher,
+        templates: Templates,
+        seed: int,
+        *,
+        stored_only: bool = False,
+    ) -> None:
         self.question = question
+        self.stored_only = stored_only
         self.llm = llm
         self.random = random.Random(f"{seed} {question.id}")
         self.examples: list[Example] = []
@@ -188,7 +199,10 @@ async def make(
             count = made.count()
             if data.sizes and all(count[stage] >= size for stage, size in data.sizes.items()):
                 break
-            works = [Work(q, llm, searcher, templates, data.seed) for q in questions[start : start + AT_ONCE]]
+            works = [
+                Work(q, llm, searcher, templates, data.seed, stored_only=stored_only)
+                for q in questions[start : start + AT_ONCE]
+            ]
             failures = await asyncio.gather(*(data.maker(work) for work in works), return_exceptions=True)
             for work, failure in zip(works, failures, strict=True):
                 _add(made, work, failure, stored_only=stored_only)

@@ -7,28 +7,44 @@ from typing import Any
 
 from rag_notes.extras import needed
 from rag_notes.files import checksum_of
+from rag_notes.llm.errors import RecordingMissError
 from rag_notes.llm.store import Response, ResponseStore, request_key
 from rag_notes.types import InputError
 
 
-def log_probability(model: str, prompt: list[dict[str, str]], answer: str, store: ResponseStore) -> float:
+def log_probability(
+    model: str, prompt: list[dict[str, str]], answer: str, store: ResponseStore, *, stored_only: bool = False
+) -> float:
     """The natural logarithm of the probability that a model gives to `answer` after the messages of `prompt`.
 
     `model` is a folder or a name on the Hugging Face Hub. A value is computed once and kept in the store, under the
-    model's name and the checksum of its weights. Raises InputError without torch, and as `load_tokenizer`.
+    model's name and the checksum of its weights, unless that is read only. Raises InputError without torch, as
+    `load_tokenizer`, and with `stored_only` RecordingMissError where the store does not have it.
     """
     request = {"model": f"{model}@{weights_checksum(model)}", "messages": prompt, "log_probability_of": answer}
     if (stored := store.get(request_key(request))) is None or stored.logprobs is None:
+        if stored_only:
+            raise RecordingMissError(f"a log-probability of {model} is not stored")
         pairs = _token_log_probabilities(model, prompt, answer)
-        stored = store.put(request, Response("", "scored", 0, len(pairs), seconds=0.0, logprobs=pairs))
+        stored = Response("", "scored", 0, len(pairs), seconds=0.0, logprobs=pairs)
+        if not store.read_only:  # recordings are
+            stored = store.put(request, stored)
     return sum(value for _, value in stored.logprobs or ())
 
 
 @cache
 def weights_checksum(model: str) -> str:
-    """A hash of the weight files of a model's folder; the name itself where it is none."""
-    files = sorted(Path(model).glob("*.safetensors"))
-    return hashlib.sha256("".join([*map(checksum_of, files)] or [model]).encode()).hexdigest()
+    """A hash of the weight files of a model's folder, that of the Hub's cache where a name is given.
+
+    Raises InputError where there are none.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        weights = {"allow_patterns": ["*.safetensors"]}
+        folder = Path(needed("huggingface_hub", "train").snapshot_download(model, **weights))
+    if not (files := sorted(folder.glob("*.safetensors"))):
+        raise InputError(f"{model}: has no weights as safetensors, and nothing else is read")
+    return hashlib.sha256("".join(map(checksum_of, files)).encode()).hexdigest()
 
 
 def load_tokenizer(model: str) -> Any:
@@ -51,7 +67,8 @@ def _token_log_probabilities(model: str, prompt: list[dict[str, str]], answer: s
         tokenizer(part, add_special_tokens=False, return_tensors="pt")["input_ids"] for part in (text, answer)
     )
     with torch.no_grad():
-        logits = loaded(torch.cat([before, after], dim=1).to(loaded.device)).logits[0, before.shape[1] - 1 : -1]
+        ids = torch.cat([before, after], dim=1).to(loaded.device)
+        logits = loaded(ids, logits_to_keep=after.shape[1] + 1).logits[0, :-1]
     values = logits.float().log_softmax(-1).gather(1, after[0].to(loaded.device).unsqueeze(1)).squeeze(1)
     return tuple(zip(tokenizer.convert_ids_to_tokens(after[0]), (min(float(v), 0.0) for v in values), strict=True))
 

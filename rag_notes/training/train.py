@@ -129,15 +129,15 @@ def train(
 
 
 def _take_up(folder: Path, recipe: Mapping[str, Any], card: Mapping[str, Any]) -> None:
-    """Begin a folder, or check that what it holds is of the same recipe."""
+    """Begin a folder, or check that what it holds is of the same recipe, where anything of it was trained."""
     file = folder / "recipe.json"
-    if file.exists():
+    if (folder / "metrics.json").exists() and file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))["settings"]
         if changed := sorted(name for name in recipe if before.get(name) != recipe[name]):
             differ = ", ".join(f"{name} (was {before.get(name)!r}, is {recipe[name]!r})" for name in changed)
             raise InputError(f"{folder}: holds a training with another recipe: {differ}; name another folder with out=")
         return
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and any(path != file for path in folder.iterdir()):
         raise InputError(f"{folder}: is not empty and holds no training; name another folder with out=")
     versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
     text = json.dumps({"settings": recipe, "versions": versions, "data": card}, indent=1, ensure_ascii=False)

@@ -1,0 +1,227 @@
+"""What training the papers' models did: their examples, the curves, and the methods before and after.
+
+DNAlign: DeepNote, sections 3.4 and 3.5; the content filter: Amber, section 3.5, Figure 2; Chain-of-Note: section 2.3.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+
+from rag_notes.config import load_study
+from rag_notes.files import here
+from rag_notes.metrics.stats import wilson
+from rag_notes.report.cells import interval_text
+from rag_notes.report.compare import compare_runs, differences
+from rag_notes.report.figures import STYLE, NotebookFigure
+from rag_notes.running.records import Run, RunInfo
+from rag_notes.running.run_files import load_runs, run_folders
+from rag_notes.running.trainings import Training, card_rows, load_training, published_trainings
+from rag_notes.studies.base import Study, once
+from rag_notes.studies.content_filter import chunk_verdicts, confusion_figure, filter_rates
+
+_DATA = ["training", "stage", "examples", "dropped"]
+_HELD_OUT = ["training", "measure", "n", "before", "after"]
+_MODEL = ("model", "trained_on", "base", "system", "stages")  # may differ; a system message may have been learned
+_CURVES = {"loss": "loss", "rewards/accuracies": "reward accuracy", "rewards/margins": "reward margin"}
+
+
+async def run(options: Sequence[str] = (), *, progress: bool = True) -> "TrainingStudy":
+    """Read trainings, and the finished runs of trained models with those of the models that they were trained from.
+
+    Nothing is run. With `dataset=...` runs of these data sets alone are read. Raises RecordError where a folder of
+    `study.trainings` holds no finished training, or a run cannot be read.
+    """
+    del progress  # there is none: reading takes a moment
+    config = load_study("training", options)
+    folders = config.study.trainings or published_trainings()
+    runs = list(load_runs(run_folders(here() / config.runs, published=True)).values())
+    if any(option.startswith("dataset=") for option in options):
+        runs = [run for run in runs if run.dataset in config.dataset]
+    pairs = before_and_after(runs)
+    shown = list({id(run): run for pair in pairs for run in (pair.before, pair.after)}.values())
+    return TrainingStudy(config, options, shown, [load_training(folder) for folder in folders], pairs)
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """A run, and the same with a model that was trained on `data` in all or in some stages."""
+
+    data: str
+    before: Run
+    after: Run
+
+    @property
+    def label(self) -> str:
+        """The data set and what was trained on."""
+        return f"{self.before.label}, {self.data.replace('_', ' ')}"
+
+
+def before_and_after(runs: Iterable[Run]) -> list[BeforeAfter]:
+    """Pair each finished run of a trained model with that of the model it was trained from.
+
+    The two are of the same questions, methods in common, retriever and prompts; of several runs before the first is
+    taken. A run without one before has no pair.
+    """
+    finished = [run for run in runs if run.info.finished]
+    before = [run for run in finished if "trained_on" not in run.info.llm]
+    return [
+        BeforeAfter(run.info.llm["trained_on"], first, run)
+        for run in finished
+        if "trained_on" in run.info.llm
+        for first in [next((other for other in before if _same_but_training(other.info, run.info)), None)]
+        if first is not None
+    ]
+
+
+def _same_but_training(before: RunInfo, after: RunInfo) -> bool:
+    def compared(info: RunInfo) -> Any:
+        sampling = {name: value for name, value in info.llm.items() if name not in _MODEL}
+        return info.dataset, info.condition, info.retriever, info.prompt_set, info.repeat, sampling
+
+    shared = set(before.methods) & set(after.methods)
+    same = all(before.methods[name].settings == after.methods[name].settings for name in shared)
+    return bool(shared) and same and before.model == after.llm["base"] and compared(before) == compared(after)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingStudy(Study):
+    """Trainings with their examples and curves, and the runs before and after, paired by question."""
+
+    trainings: Sequence[Training]
+    pairs: Sequence[BeforeAfter]
+
+    def recipes(self) -> pd.DataFrame:
+        """A row for each training: what it was trained on and how."""
+        return pd.DataFrame(
+            [
+                {
+                    "training": one.name,
+                    "data": one.card.get("name", ""),
+                    "model": one.settings["base_model"],
+                    "objective": one.settings["objective"].upper(),
+                    "parameters": "all" if one.settings["lora_rank"] is None else f"LoRA {one.settings['lora_rank']}",
+                    "learning rate": one.settings["learning_rate"],
+                    "epochs": one.settings["epochs"],
+                    "examples": one.metrics["trained_on"],
+                    "held out": one.metrics["held_out"],
+                    "steps": one.metrics["steps"],
+                }
+                for one in self.trainings
+            ]
+        )
+
+    def data(self) -> pd.DataFrame:
+        """A row for each training and stage: the examples, and the samples dropped with their reasons."""
+        return pd.DataFrame(
+            [{"training": one.name, **row} for one in self.trainings for row in card_rows(one.card)], columns=_DATA
+        )
+
+    def held_out(self) -> pd.DataFrame:
+        """What was measured on the examples held out, before and after; shares with Wilson's interval."""
+        rows = []
+        for one in self.trainings:
+            for measure in one.metrics["after"]:
+                if not measure.startswith("eval_") or measure not in one.metrics["before"]:
+                    continue
+                values = [one.metrics[when][measure] for when in ("before", "after")]
+                name, n = measure.removeprefix("eval_"), one.metrics["held_out"]
+                shown = [
+                    _share(value, n, self.config.confidence) if name == "rewards/accuracies" else f"{value:.3f}"
+                    for value in values
+                ]
+                rows.append([one.name, name.replace("_", " ").replace("/", ", "), n, *shown])
+        return pd.DataFrame(rows, columns=_HELD_OUT)
+
+    @once
+    def table(self) -> pd.DataFrame:
+        """A row for each pair of runs, method and metric, as `compare_runs`; differences are after - before."""
+        tables = [
+            compare_runs(pair.before, pair.after, names=("before", "after"), **self.clustered).table.assign(
+                dataset=pair.before.label, trained_on=pair.data
+            )
+            for pair in self.pairs
+        ]
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+    def display(self) -> pd.DataFrame:
+        """Both means and their difference with its interval, scores in %; a star is a significant difference."""
+        table = self.table()
+        return table if table.empty else differences(table, ("before", "after"), by=("dataset", "trained_on"))
+
+    @once
+    def verdicts(self) -> pd.DataFrame:
+        """The verdicts of Amber's chunk filter on the questions answered before and after, as `chunk_verdicts`.
+
+        `dataset` says also which of the two they are of.
+        """
+        parts = [chunk_verdicts([])]
+        for pair in self.pairs:
+            if pair.data != "content_filter":
+                continue
+            both = {when: chunk_verdicts([run]) for when, run in (("before", pair.before), ("after", pair.after))}
+            shared = set(both["before"]["question_id"]) & set(both["after"]["question_id"])
+            parts += [
+                rows[rows["question_id"].isin(shared)].assign(dataset=f"{pair.before.label}, {when}")
+                for when, rows in both.items()
+            ]
+        return pd.concat(parts[1:] or parts, ignore_index=True)
+
+    def filter_rates(self) -> pd.DataFrame:
+        """The rates of the chunk filter before and after, as `content_filter.filter_rates`."""
+        return filter_rates(self.verdicts(), **self.intervals)
+
+    def curves(self) -> pd.DataFrame:
+        """A row for each training, step and measure of its log: loss, reward accuracy, reward margin."""
+        return pd.DataFrame(
+            [
+                {"training": one.name, "step": step, "measure": measure, "value": entry[measure]}
+                for one in self.trainings
+                for step, entry in enumerate(one.metrics["log"], 1)
+                for measure in _CURVES
+                if measure in entry
+            ],
+            columns=["training", "step", "measure", "value"],
+        )
+
+    def figure(self) -> NotebookFigure:
+        """The curves of every step; saved with them."""
+        return self.save(curves_figure(self.curves()), self.curves())
+
+    def figure_filter(self) -> NotebookFigure:
+        """The four confusion matrices of Amber's Figure 2, before and after; saved with the verdicts."""
+        return self.save(confusion_figure(self.verdicts()), self.verdicts(), part="filter")
+
+
+def curves_figure(curves: pd.DataFrame) -> NotebookFigure:
+    """Draw `value` against `step`, a panel for each training and measure: each step thin, and its running mean."""
+    panels = list(curves.groupby(["training", "measure"], sort=False))
+    if not panels:
+        return _nothing("no training: rag-notes train makes one")
+    with mpl.rc_context(STYLE):
+        figure = NotebookFigure(figsize=(2.6 * min(3, len(panels)), 2.1 * -(-len(panels) // 3)), layout="constrained")
+        grid = figure.subplots(-(-len(panels) // 3), min(3, len(panels)), squeeze=False).ravel()
+        for axes, ((training, measure), rows) in zip(grid, panels, strict=False):
+            mean = rows["value"].rolling(10, min_periods=1, center=True).mean()
+            axes.plot(rows["step"], rows["value"], color="#b0b0b0", marker="", linewidth=0.6)
+            axes.plot(rows["step"], mean, marker="")
+            axes.set_title(str(training), loc="left", fontweight="bold")
+            axes.set_xlabel("step")
+            axes.set_ylabel(_CURVES[str(measure)])
+            axes.grid(visible=True)
+        for axes in grid[len(panels) :]:
+            axes.remove()
+    return figure
+
+
+def _nothing(text: str) -> NotebookFigure:
+    figure = NotebookFigure(figsize=(3.4, 0.6))
+    figure.text(0.5, 0.5, text, ha="center", va="center", fontsize=8)
+    return figure
+
+
+def _share(value: float, n: int, confidence: float) -> str:
+    low, high, _ = wilson(round(value * n), n, confidence)
+    return interval_text(value, low, high, scale=100)

@@ -1,0 +1,184 @@
+"""Trainings read again, given away, and set beside the runs of their models, from files and runs worked by hand."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_notes.cli import main
+from rag_notes.config import load_study
+from rag_notes.events import Event, Found, Search
+from rag_notes.running.records import RecordError, Run
+from rag_notes.running.run_files import write_info, write_samples
+from rag_notes.running.trainings import card_rows, load_training, publish_training
+from rag_notes.studies.training import TrainingStudy, before_and_after, curves_figure, run
+from rag_notes.types import Question
+from tests.made import ask, make_run, make_sample
+
+CARD = {
+    "name": "content_filter",
+    "sizes": {"amber_chunk_filter": 4},
+    "dropped": {"amber_chunk_filter": {"gold passages are unknown": 2}, "amber_sentence_filter": {"no gold answer": 1}},
+    "sha256": "0" * 64,
+    "tests": ["dataset=hotpotqa dataset.hotpotqa.path=/home/me/secret.json"],
+}
+RECIPE = {
+    "settings": {
+        "base_model": "/home/me/models/base",
+        "data": "/home/me/data/filter.jsonl",
+        "objective": "sft",
+        "lora_rank": 16,
+        "learning_rate": 1e-4,
+        "epochs": 1.0,
+    },
+    "versions": {"torch": "2"},
+    "data": CARD,
+}
+METRICS = {
+    "examples": 5,
+    "trained_on": 4,
+    "held_out": 8,
+    "too_long": {},
+    "before": {"eval_loss": 2.0, "eval_rewards/accuracies": 0.5},
+    "after": {"eval_loss": 0.5, "eval_rewards/accuracies": 0.75, "eval_only": 1.0},
+    "steps": 2,
+    "log": [{"loss": 3.0, "rewards/accuracies": 0.5}, {"loss": 1.0, "rewards/accuracies": 1.0}],
+}
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    folder = tmp_path / "filter"
+    folder.mkdir()
+    (folder / "recipe.json").write_text(json.dumps(RECIPE), encoding="utf-8")
+    (folder / "metrics.json").write_text(json.dumps(METRICS), encoding="utf-8")
+    return folder
+
+
+def filtered(model: str, verdicts: str, **llm: Any) -> Run:
+    """Amber on two questions with two passages each, of which the first is gold; a verdict is `+` or `-`."""
+    samples = []
+    for i in range(2):
+        question = Question(f"q{i}", "?", ("gold",), gold_ids=("a",))
+        hits = [Found(name, "", "", 1.0) for name in "ab"]
+        said = ["useful" if verdict == "+" else "useless" for verdict in verdicts[2 * i : 2 * i + 2]]
+        trace: list[Event] = [
+            Search("?", 2, hits),
+            *(ask("amber_chunk_filter", json.dumps({"result": one})) for one in said),
+        ]
+        sample = make_sample("amber", f"q{i}", {"acc": float(verdicts[2 * i : 2 * i + 2] == "+-")}, trace=trace)
+        samples.append(replace(sample, question=question))
+    made = make_run("made", {"amber": {"acc": [1.0]}}, llm={"model": model, "temperature": 0.0} | llm)
+    return replace(made, samples=samples)
+
+
+BEFORE = filtered("base", "++++")
+AFTER = filtered(
+    "base", "+-+-", trained_on="content_filter", base="base", stages={"amber_chunk_filter": {"model": "x"}}
+)
+
+
+def test_runs_are_paired_with_those_of_the_model_before() -> None:
+    hotter = filtered("base", "++++", temperature=1.0)
+    other = filtered("another", "++++")
+    alone = filtered("dpo", "++++", trained_on="dnalign", base="nobody")
+    unfinished = replace(BEFORE, info=replace(BEFORE.info, status="running"))
+    (pair,) = before_and_after([other, hotter, unfinished, alone, AFTER, BEFORE])
+    assert (pair.data, pair.before, pair.after, pair.label) == ("content_filter", BEFORE, AFTER, "made, content filter")
+    settings = {"amber": replace(BEFORE.info.methods["amber"], settings={"top_k": 3})}
+    assert before_and_after([replace(BEFORE, info=replace(BEFORE.info, methods=settings)), AFTER]) == []
+
+
+def test_before_and_after_by_hand() -> None:
+    pairs = before_and_after([BEFORE, AFTER])
+    study = TrainingStudy(load_study("training", ["resamples=200"]), [], [BEFORE, AFTER], [], pairs)
+    rates: Any = study.filter_rates().set_index(["dataset", "rate"])
+    assert rates.loc[("made, before", "specificity (other dropped)"), ["count", "of"]].tolist() == [0, 2]
+    assert rates.loc[("made, after", "specificity (other dropped)"), ["count", "of"]].tolist() == [2, 2]
+    assert rates.loc[("made, after", "recall (gold kept)"), ["count", "of"]].tolist() == [2, 2]
+    shown: Any = study.display()
+    (row,) = shown[shown["metric"] == "Acc."].to_dict("records")
+    assert (row["data set"], row["trained on"], row["n"]) == ("made", "content_filter", 2)
+    assert (row["before"], row["after"]) == ("0.0", "100.0")
+
+
+def test_trainings_are_tabulated(trained: Path, tmp_path: Path) -> None:
+    config = load_study("training", [f"figures={tmp_path}"])
+    study = TrainingStudy(config, [], [], [load_training(trained)], [])
+    (recipe,) = study.recipes().to_dict("records")
+    assert (recipe["training"], recipe["objective"], recipe["parameters"]) == ("filter", "SFT", "LoRA 16")
+    assert study.data().values.tolist() == [
+        ["filter", "amber_chunk_filter", 4, "gold passages are unknown: 2"],
+        ["filter", "amber_sentence_filter", 0, "no gold answer: 1"],
+    ]
+    measured = {row[1]: row[2:] for row in study.held_out().values.tolist()}
+    assert measured["loss"] == [8, "2.000", "0.500"]
+    # Wilson's interval of 4 and of 6 of 8.
+    assert measured["rewards, accuracies"] == [8, "50.0 [21.5, 78.5]", "75.0 [40.9, 92.9]"]
+    assert "only" not in measured
+    study.figure()
+    assert {path.suffix for path in tmp_path.glob("training-*")} == {".png", ".pdf", ".csv"}
+
+
+def test_a_study_without_trainings_and_runs_says_so(tmp_path: Path) -> None:
+    config = load_study("training", [f"figures={tmp_path}"])
+    study = TrainingStudy(config, [], [], [], [])
+    assert study.recipes().empty and study.data().empty and study.held_out().empty and study.display().empty
+    assert study.filter_rates().empty
+    (text,) = study.figure().texts
+    assert "no training" in text.get_text()
+
+
+def test_runs_and_trainings_are_read_and_nothing_is_run(trained: Path, tmp_path: Path) -> None:
+    for name, one in (("before", BEFORE), ("after", AFTER)):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        write_info(folder, one.info)
+        write_samples(folder / "samples.jsonl", one.samples)
+    options = [f"runs={tmp_path / 'runs'}", f"study.trainings=[{trained}]"]
+    study = asyncio.run(run(options))
+    assert [one.name for one in study.trainings] == ["filter"]
+    assert [pair.label for pair in study.pairs] == ["made, content filter"]
+    assert len(study.runs) == 2
+    assert asyncio.run(run([*options, "dataset=hotpotqa"])).pairs == []
+    with pytest.raises(RecordError, match=r"recipe\.json: no such file; name a folder that `rag-notes train` wrote"):
+        asyncio.run(run([f"study.trainings=[{tmp_path}]"]))
+
+
+def test_a_training_is_given_away_without_paths(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["publish", str(trained), "--into", str(tmp_path / "results")]) == 0
+    target = tmp_path / "results" / "trainings" / "filter"
+    assert capsys.readouterr().out == f"{target}\n"
+    assert "/home/me" not in "".join(path.read_text(encoding="utf-8") for path in target.iterdir())
+    given = load_training(target)
+    assert given.settings["base_model"] == "base" and given.settings["data"] == "filter.jsonl"
+    assert given.metrics == METRICS and card_rows(given.card) == card_rows(CARD)
+    assert publish_training(target, tmp_path / "again").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("recipe.json", "{", "recipe.json: is no JSON"),
+        ("recipe.json", "[]", "recipe.json: expected an object, found list"),
+        ("recipe.json", "{}", "has no settings, versions, data; `rag-notes train` writes it"),
+        ("metrics.json", '{"before": {}}', "is not finished; the command that began it finishes it"),
+    ],
+)
+def test_a_folder_that_holds_no_finished_training_is_named(trained: Path, name: str, text: str, says: str) -> None:
+    (trained / name).write_text(text, encoding="utf-8")
+    with pytest.raises(RecordError, match=says):
+        load_training(trained)
+
+
+def test_a_curve_has_a_panel_for_each_training_and_measure(trained: Path) -> None:
+    config = load_study("training", [])
+    figure = TrainingStudy(config, [], [], [load_training(trained)], [])
+    curves = figure.curves()
+    assert curves["measure"].value_counts().to_dict() == {"loss": 2, "rewards/accuracies": 2}
+    assert [axes.get_ylabel() for axes in curves_figure(curves).axes] == ["loss", "reward accuracy"]
