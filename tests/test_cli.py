@@ -117,7 +117,7 @@ def test_config_shows_what_the_options_give(capsys: pytest.CaptureFixture[str]) 
         (["study=main_results", "method.deepnote.max_stp=2"], "did you mean method.deepnote.max_step"),
         (["study=main_results", "dataset=hotpot"], "there is hotpotqa"),
         (["study=main_results", "limit=ten"], "limit: Input should be a valid integer (given: 'ten')"),
-        (["study=main"], "study=main: no such study; there is main_results"),
+        (["study=main_result"], "study=main_result: no such study; there is main_results"),
     ],
 )
 def test_a_bad_option_is_one_message_and_code_2(

@@ -9,10 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
-
-import httpx2
-import openai
+from typing import TYPE_CHECKING, Any, Self
 
 from rag_notes.llm.completion import is_same_model, read_completion
 from rag_notes.llm.errors import (
@@ -30,6 +27,9 @@ from rag_notes.llm.sampling import Sampling, messages
 from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
 from rag_notes.llm.usage import Price, Usage
 from rag_notes.types import InputError
+
+if TYPE_CHECKING:
+    import openai
 
 __all__ = [
     "LLM",
@@ -115,6 +115,8 @@ class LLM:
         if self.base_url is not None:
             if self.lacks:
                 raise InputError(self.lacks)
+            import openai  # noqa: PLC0415 - half a second that a replay does without
+
             self._client = openai.AsyncOpenAI(
                 base_url=self.base_url,
                 api_key=self._api_key or "none",
@@ -263,6 +265,9 @@ class LLM:
             await asyncio.sleep(wait)
 
     async def _call(self, body: dict[str, Any], start: float, tries: int) -> Response:
+        import httpx2  # noqa: PLC0415
+        import openai  # noqa: PLC0415
+
         assert self._client is not None
         try:
             # Not chat.completions.create: checking 35 arguments against their types takes as long as all the rest.

@@ -7,17 +7,16 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import urlsplit
-
-import aiohttp
-import httpx2
-import openai
 
 from rag_notes.llm.errors import FatalLLMError, LLMError, UnreachedError
 from rag_notes.types import InputError
 
-NO_CONNECTION = (httpx2.ConnectError, httpx2.ConnectTimeout)  # the aiohttp transport calls a refusal a time-out
+if TYPE_CHECKING:  # what a replay never needs takes longer to load than a whole study's answers
+    import httpx2
+    import openai
+
 PAUSES = (0.5, 8.0)
 """Seconds between tries: the first pause and the longest; each is twice the one before."""
 
@@ -40,9 +39,11 @@ def pause(tries: int) -> float:
 
 
 def failed_call(
-    error: openai.APIError, body: Mapping[str, Any], base_url: str | None, clean: Callable[[str], str]
+    error: "openai.APIError", body: Mapping[str, Any], base_url: str | None, clean: Callable[[str], str]
 ) -> FailedCallError:
     """What an error of the endpoint at `base_url` means for a call with `body`; `clean` makes its text printable."""
+    import openai  # noqa: PLC0415
+
     text, model = clean(f"{type(error).__name__}: {error.message}"), body["model"]
     match error:
         case openai.AuthenticationError() | openai.PermissionDeniedError():
@@ -66,7 +67,7 @@ def failed_call(
                 f"nobody answers at {base_url} ({text}); is the server running? The same command continues"
             )
             return FailedCallError(there, passing=True)
-        case openai.APITimeoutError() if not isinstance(error.__cause__, NO_CONNECTION):
+        case openai.APITimeoutError() if not _has_no_connection(error.__cause__):
             late = LLMError(f"{base_url} did not answer in time ({text}); raise llm.timeout or lower llm.concurrency")
             return FailedCallError(late, passing=True)
         case openai.APIStatusError():
@@ -81,10 +82,18 @@ def failed_call(
 
 def _is_unreachable(cause: BaseException | None) -> bool:
     """Whether nobody took the connection: the transport gives one that the server closed the same name."""
-    return isinstance(cause, NO_CONNECTION) and not isinstance(cause.__cause__, aiohttp.ServerDisconnectedError)
+    import aiohttp  # noqa: PLC0415
+
+    return _has_no_connection(cause) and not isinstance(cause.__cause__, aiohttp.ServerDisconnectedError)
 
 
-def _retry_after(headers: httpx2.Headers) -> float | None:
+def _has_no_connection(cause: BaseException | None) -> TypeGuard[BaseException]:
+    import httpx2  # noqa: PLC0415
+
+    return isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)  # the transport calls a refusal a time-out
+
+
+def _retry_after(headers: "httpx2.Headers") -> float | None:
     """Seconds that a server asks to wait, by Retry-After-Ms or Retry-After (seconds or a date), or None."""
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         with contextlib.suppress(ValueError):
@@ -96,7 +105,7 @@ def _retry_after(headers: httpx2.Headers) -> float | None:
     return None
 
 
-def _refused_setting(error: openai.APIError, body: Mapping[str, Any]) -> str | None:
+def _refused_setting(error: "openai.APIError", body: Mapping[str, Any]) -> str | None:
     """The setting in `body` that an endpoint does not take at all, or not with a value of ours."""
     refusal = r"unsupported|not support|unknown|unrecogni[sz]ed|not permitted|only the default"
     if not re.search(refusal, error.message, re.IGNORECASE):

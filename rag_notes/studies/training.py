@@ -187,19 +187,21 @@ class TrainingStudy(Study):
         )
 
     def figure(self) -> NotebookFigure:
-        """The curves of every step; saved with them."""
-        return self.save(curves_figure(self.curves()), self.curves())
+        """The curves of every step; saved with them, if there are any."""
+        if (curves := self.curves()).empty:
+            return _nothing("no training: rag-notes train makes one")
+        return self.save(curves_figure(curves), curves)
 
     def figure_filter(self) -> NotebookFigure:
-        """The four confusion matrices of Amber's Figure 2, before and after; saved with the verdicts."""
-        return self.save(confusion_figure(self.verdicts()), self.verdicts(), part="filter")
+        """The four confusion matrices of Amber's Figure 2, before and after; saved with the verdicts, if any."""
+        if (verdicts := self.verdicts()).empty:
+            return _nothing("no run of Amber with a trained filter and without")
+        return self.save(confusion_figure(verdicts), verdicts, part="filter")
 
 
 def curves_figure(curves: pd.DataFrame) -> NotebookFigure:
     """Draw `value` against `step`, a panel for each training and measure: each step thin, and its running mean."""
     panels = list(curves.groupby(["training", "measure"], sort=False))
-    if not panels:
-        return _nothing("no training: rag-notes train makes one")
     with mpl.rc_context(STYLE):
         figure = NotebookFigure(figsize=(2.6 * min(3, len(panels)), 2.1 * -(-len(panels) // 3)), layout="constrained")
         grid = figure.subplots(-(-len(panels) // 3), min(3, len(panels)), squeeze=False).ravel()
