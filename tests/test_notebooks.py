@@ -171,7 +171,7 @@ def check(study: str, options: list[str], folder: Path, *, sends: bool = False) 
     shown = [output for output in outputs if output.output_type in {"display_data", "execute_result"}]
     if study != "quickstart":
         assert RUNS_MIME in shown[0]["data"]  # the runs come first
-        files = {path.name for path in (folder / "figures").iterdir() if path.name.startswith(f"{study}-")}
+        files = {path.name for path in (folder / "figures").glob(f"{study}-*")}
         stems = {Path(name).stem for name in files}
         assert stems or study == "training"  # which draws nothing where there are no trainings
         assert all(stem.endswith(f"-{label(config)}") for stem in stems)
