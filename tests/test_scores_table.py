@@ -114,7 +114,7 @@ def test_what_a_run_took_is_rounded_with_its_units_and_fits() -> None:
     (row,) = table.reset_index().to_dict("records")
     assert (row["data set"], row["method"]) == ("toy", "Vanilla RAG")
     assert (row["calls a question"], row["prompt tokens a question"]) == ("1.5", "1,234")  # half to even
-    assert (row["US dollars in all"], row["model seconds a question"], row["questions"]) == ("0.0008", "–", "2")
+    assert (row["US dollars in all"], row["seconds waited a question"], row["questions"]) == ("0.0008", "–", "2")
     lines = in_lines(table).splitlines()
     assert max(map(len, lines)) <= 100
     assert sum("Vanilla RAG" in line for line in lines) == sum("data set" in line for line in lines) > 1

@@ -23,7 +23,7 @@ _COUNT_LABELS = {
     "tokens": "Thousand tokens a question",
     "completion_tokens": "Tokens written a question",
     "cost": "US dollars for 1,000 questions",
-    "seconds": "Seconds a question",
+    "seconds": "Seconds waited a question",
 }
 _PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_ROW = 2.6, 2.0, 0.2  # inches
 _SHORT, _NAME, _LETTER = 6, 0.18, 0.07  # letters that stand side by side; inches for a longer name, for its letter

@@ -38,7 +38,7 @@ _TOOK = {  # columns of `diagnostics`: how they are headed, and their decimals
     "prompt_tokens": ("prompt tokens a question", 0),
     "completion_tokens": ("tokens written a question", 0),
     "cost": ("US dollars in all", 4),
-    "seconds": ("model seconds a question", 1),
+    "seconds": ("seconds waited a question", 1),
 }
 
 
