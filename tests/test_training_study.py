@@ -23,12 +23,12 @@ CARD = {
     "sizes": {"amber_chunk_filter": 4},
     "dropped": {"amber_chunk_filter": {"gold passages are unknown": 2}, "amber_sentence_filter": {"no gold answer": 1}},
     "sha256": "0" * 64,
+    "settings": {"scorer": "/home/me/models/base", "top_k": 5},
     "tests": ["dataset=hotpotqa dataset.hotpotqa.path=/home/me/secret.json"],
 }
 RECIPE = {
     "settings": {
         "base_model": "/home/me/models/base",
-        "data": "/home/me/data/filter.jsonl",
         "objective": "sft",
         "lora_rank": 16,
         "learning_rate": 1e-4,
@@ -156,7 +156,7 @@ def test_a_training_is_given_away_without_paths(
     assert capsys.readouterr().out == f"{target}\n"
     assert "/home/me" not in "".join(path.read_text(encoding="utf-8") for path in target.iterdir())
     given = load_training(target)
-    assert given.settings["base_model"] == "base" and given.settings["data"] == "filter.jsonl"
+    assert given.settings["base_model"] == "base" and given.card["settings"] == {"scorer": "base", "top_k": 5}
     assert given.metrics == METRICS and card_rows(given.card) == card_rows(CARD)
     assert publish_training(target, tmp_path / "again").is_dir()
 

@@ -51,9 +51,11 @@ def publish_training(folder: str | Path, into: str | Path) -> Path:
     """
     training = load_training(folder)
     target = Path(into) / "trainings" / training.name
-    named = {name: PurePath(str(training.settings[name])).name for name in ("base_model", "data")}
+    settings = {**training.settings, "base_model": PurePath(training.settings["base_model"]).name}
     card = {name: value for name, value in training.card.items() if name != "tests"}
-    recipe = {"settings": {**training.settings, **named}, "versions": dict(training.versions), "data": card}
+    if scorer := card.get("settings", {}).get("scorer"):
+        card["settings"] = card["settings"] | {"scorer": PurePath(scorer).name}
+    recipe = {"settings": settings, "versions": dict(training.versions), "data": card}
     for name, content in ((RECIPE, recipe), (METRICS, dict(training.metrics))):
         write_atomically(target / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return target
