@@ -158,7 +158,11 @@ def test_a_training_is_given_away_without_paths(
     given = load_training(target)
     assert given.settings["base_model"] == "base" and given.card["settings"] == {"scorer": "base", "top_k": 5}
     assert given.metrics == METRICS and card_rows(given.card) == card_rows(CARD)
-    assert publish_training(target, tmp_path / "again").is_dir()
+    (target / "recipe.json").write_text(
+        json.dumps(RECIPE).replace("/home/me/models/base", "owner/base"), encoding="utf-8"
+    )
+    again = load_training(publish_training(target, tmp_path / "again"))
+    assert again.settings["base_model"] == again.card["settings"]["scorer"] == "owner/base"
 
 
 @pytest.mark.parametrize(

@@ -46,15 +46,15 @@ def published_trainings() -> list[Path]:
 def publish_training(folder: str | Path, into: str | Path) -> Path:
     """Write recipe and metrics to a folder of the same name below `into`/trainings; returns it.
 
-    Of paths the last part stays; the options of the test questions, which hold paths, do not. Raises RecordError as
-    `load_training`.
+    Of absolute paths the last part stays; the options of the test questions, which hold paths, do not. Raises
+    RecordError as `load_training`.
     """
     training = load_training(folder)
     target = Path(into) / "trainings" / training.name
-    settings = {**training.settings, "base_model": PurePath(training.settings["base_model"]).name}
+    settings = {**training.settings, "base_model": _named(training.settings["base_model"])}
     card = {name: value for name, value in training.card.items() if name != "tests"}
     if scorer := card.get("settings", {}).get("scorer"):
-        card["settings"] = card["settings"] | {"scorer": PurePath(scorer).name}
+        card["settings"] = card["settings"] | {"scorer": _named(scorer)}
     recipe = {"settings": settings, "versions": dict(training.versions), "data": card}
     for name, content in ((RECIPE, recipe), (METRICS, dict(training.metrics))):
         write_atomically(target / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
@@ -72,6 +72,11 @@ def card_rows(card: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for stage in sorted({*sizes, *dropped})
     ]
+
+
+def _named(model: str) -> str:
+    """A model without the user's folders; a name on the Hub, with its owner, stays as it is."""
+    return PurePath(model).name if PurePath(model).is_absolute() else model
 
 
 def _read(file: Path) -> dict[str, Any]:

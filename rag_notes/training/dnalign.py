@@ -48,9 +48,8 @@ async def dnalign(
     of the first notes and of the further questions: a model by a prompt (stages `dnalign_notes` and `dnalign_queries`),
     or a rule from the gold answers and passages. Updates are told apart by the prompt that decides in the method
     (`note_judge`), and one of either kind is drawn; answers, those of vanilla RAG as in the paper, by the mean of the
-    task's metrics. The later stages go on
-    from the best first note and the best questions. A stage whose responses give no pair is dropped. Raises InputError
-    where the bounds are the wrong way round.
+    task's metrics. The later stages go on from the best first note and the best questions. A stage whose responses give
+    no pair is dropped. Raises InputError where the bounds are the wrong way round.
     """
     if least_passages > most_passages:
         raise InputError(
