@@ -106,7 +106,8 @@ class ScriptedLLM(LLM):
     """`answer` gives the text for each ask; every ask is in `asks`, and its stage in `log`, in the order of asking.
 
     A call takes one second on paper, and as many tokens as its texts have words. Where log-probabilities are asked
-    for, the words are the tokens, certain but for those that the script writes with a probability: `in@0.3 1904`.
+    for, the words are the tokens, certain but for those that the script writes with a probability: `in@0.3 1904`;
+    a word such as `<|end|>` is a token that the text does not have.
     """
 
     def __init__(self, answer: Answer, log: list[str] | None = None, **settings: Any) -> None:
@@ -123,7 +124,7 @@ class ScriptedLLM(LLM):
         given = self._answer(ask)
         text = given if isinstance(given, str) else await given
         tokens = tuple((word + space, math.log(float(p or 1))) for word, p, space in TOKEN.findall(text))
-        text = "".join(token for token, _ in tokens) if logprobs else text
+        text = "".join(token for token, _ in tokens if not token.startswith("<|")) if logprobs else text
         response = Response(
             text, "stop", len(prompt.split()), len(text.split()), seconds=1.0, logprobs=tokens if logprobs else None
         )

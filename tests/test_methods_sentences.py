@@ -49,6 +49,14 @@ def test_flare_searches_with_the_sure_words_of_an_unsure_sentence_and_writes_it_
     assert (events[1].logprobs or [])[:2] == [("He ", 0.0), ("was ", -0.6931)]
 
 
+def test_flare_leaves_out_the_token_that_ends_a_response() -> None:
+    sentences = ["It@0.5 stands <|end|>", "It stands <|end|>", "Final answer: Dumfries <|end|>"]
+    played = play_flare(by_stage(flare_sentence=sentences))
+    assert played.searches[1][0] == "It stands"
+    assert played.llm.asked("flare_sentence")[-1]["text"] == "It stands"
+    assert played.answer == "Dumfries"
+
+
 def test_flare_does_not_mind_unsure_words_after_the_first_sentence() -> None:
     sentences = ["Telford built it. Perhaps@0.1 so.\nOr@0.1 not.", "Final answer: Dumfries"]
     played = play_flare(by_stage(flare_sentence=sentences))

@@ -142,7 +142,8 @@ class Rag:
     async def ask_tokens(self, stage: str, **fields: Value) -> list[Token]:
         """The LLM's response as its tokens with their probabilities, from 0 to 1; the trace has both.
 
-        Raises FatalLLMError where the endpoint gives no log-probabilities.
+        What an endpoint adds behind the text, such as the token that ends it, is left out. Raises FatalLLMError
+        where the endpoint gives no log-probabilities.
         """
         prompt = self._templates.fill(stage, self.question.language, fields)
         response, _ = await self._ask(stage, prompt, logprobs=True)
@@ -151,7 +152,11 @@ class Rag:
                 f"{self._method} needs the log-probabilities of tokens, and the endpoint gives none for "
                 f"{self._llm.of(stage).model}; leave the method out, or name an endpoint that gives them"
             )
-        return [Token(token, math.exp(logprob)) for token, logprob in response.logprobs]
+        tokens = [Token(token, math.exp(logprob)) for token, logprob in response.logprobs]
+        end = response.text.rstrip()
+        while tokens and "\ufffd" not in tokens[-1].text and not end.endswith(tokens[-1].text.strip()):
+            tokens.pop()
+        return tokens
 
     async def _ask(
         self, stage: str, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False
