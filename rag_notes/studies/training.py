@@ -3,6 +3,7 @@
 DNAlign: DeepNote, sections 3.4 and 3.5; the content filter: Amber, section 3.5, Figure 2; Chain-of-Note: section 2.3.
 """
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ _DATA = ["training", "stage", "examples", "dropped"]
 _HELD_OUT = ["training", "measure", "n", "before", "after"]
 _MODEL = ("model", "trained_on", "base", "system", "stages")  # may differ; a system message may have been learned
 _CURVES = {"loss": "loss", "rewards/accuracies": "reward accuracy", "rewards/margins": "reward margin"}
+_TITLE = 26  # letters of a training's name beside each other above a panel
 
 
 async def run(options: Sequence[str] = (), *, progress: bool = True) -> "TrainingStudy":
@@ -209,7 +211,7 @@ def curves_figure(curves: pd.DataFrame) -> NotebookFigure:
             mean = rows["value"].rolling(10, min_periods=1, center=True).mean()
             axes.plot(rows["step"], rows["value"], color="#b0b0b0", marker="", linewidth=0.6)
             axes.plot(rows["step"], mean, marker="")
-            axes.set_title(str(training), loc="left", fontweight="bold")
+            axes.set_title(textwrap.fill(str(training), _TITLE), loc="left", fontweight="bold")
             axes.set_xlabel("step")
             axes.set_ylabel(_CURVES[str(measure)])
             axes.grid(visible=True)
