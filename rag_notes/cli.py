@@ -163,6 +163,8 @@ def _add_studies(add: Callable[..., argparse.ArgumentParser]) -> None:
     tables.add_argument("--show", action="append", required=True, metavar="NAME", help=help_)
     text = "say what a study will take: calls, tokens, money, time, and how much of it is stored"
     add("plan", studies.plan, text, options="*")
+    text = "measure how long a live model computes for its tokens, for the cost study (conf/speeds.yaml)"
+    add("speed", studies.speed, text, options="*")
     text = "count calls, searches and the sequential depth of each method, from stored responses"
     add("calls", studies.calls, text, options="*")
     text = "put the answers of a run, made if need be, to RAGQuestEval (CRUD)"

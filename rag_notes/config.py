@@ -309,7 +309,16 @@ def call(settings: Mapping[str, Any]) -> Any:
 
 def load_prices() -> dict[str, dict[str, Any]]:
     """The price table: model -> prompt and completion price (dollars per million tokens), date and source."""
-    table: dict[str, dict[str, Any]] = yaml.safe_load((CONF / "prices.yaml").read_text(encoding="utf-8"))
+    return _of_models("prices")
+
+
+def load_speeds() -> dict[str, dict[str, Any]]:
+    """The table of speeds: model -> prompt and completion (seconds per million tokens), date and source."""
+    return _of_models("speeds")
+
+
+def _of_models(name: str) -> dict[str, dict[str, Any]]:
+    table: dict[str, dict[str, Any]] = yaml.safe_load((CONF / f"{name}.yaml").read_text(encoding="utf-8"))
     return table
 
 

@@ -20,6 +20,7 @@ from rag_notes.studies.cost import costs_and_scores, pareto_figure
 from rag_notes.studies.knowledge_density import QUANTITIES, density_figure
 from rag_notes.studies.main_results import families, leading
 from rag_notes.studies.robustness import noise_figure
+from rag_notes.studies.training import curves_figure
 from tests.made import drawn_texts, make_run
 
 LONG = [f"deepnote_with_a_part_left_out_{i}" for i in range(28)]
@@ -49,7 +50,7 @@ def runs_of(methods: Sequence[str], datasets: Sequence[str], questions: int) -> 
 def costs_of(table: pd.DataFrame) -> pd.DataFrame:
     """Costs made up for the methods of a table: some much alike, over four powers of ten."""
     of_f1 = table[table["metric"] == "f1"].reset_index(drop=True)
-    kinds = {"cost": 1e-4, "calls": 1.0, "completion_tokens": 40.0}
+    kinds = {"cost": 1e-4, "calls": 1.0, "tokens": 400.0, "computing": 0.5}
     return pd.concat(
         of_f1.assign(metric=kind, mean=[least * (1.4**i) for i in range(len(of_f1))]).assign(
             low=lambda rows: rows["mean"] / 1.3, high=lambda rows: rows["mean"] * 1.3
@@ -87,8 +88,18 @@ def orders_of(of_f1: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("limits", LIMITS)
 def test_text_stays_in_the_figure_and_apart(limits: str) -> None:
     runs = runs_of(*LIMITS[limits])
+    trainings, measures = LIMITS[limits][1], ("loss", "rewards/accuracies", "rewards/margins")
+    curves = pd.DataFrame(
+        {"training": f"dnalign of {name} with a long name", "measure": measure, "step": step, "value": 1 / (step + 1)}
+        for name in trainings
+        for measure in measures
+        for step in range(0, 2000, 100)
+    )
     table = results(runs, resamples=50)
-    note = "Cost at the price of gpt-4o-mini on 2024-07-18 (its announcement) where a model has none of its own."
+    note = (
+        "Cost at the price of gpt-4o-mini on 2024-07-18 (its announcement) where a model has none of its own. "
+        "Computing is the tokens' time without any queue, at the speed of a model with a long name, on a server."
+    )
     points = costs_and_scores(table, costs_of(table), "f1")
     curve = table[table["metric"] == "f1"].assign(family="deepnote", top_k=range(len(table) // 4))
     of_f1 = table[table["metric"] == "f1"]
@@ -105,6 +116,7 @@ def test_text_stays_in_the_figure_and_apart(limits: str) -> None:
         "chain": chain_figure(chains_of(of_f1)),
         "confusion": confusion_figure(verdicts_of(of_f1)),
         "noise": noise_figure(noises),
+        "training": curves_figure(curves),
         "forest": forest_figure(orders_of(of_f1)),
     }
     for name, figure in figures.items():

@@ -19,7 +19,7 @@ from rag_notes.running.run import run_methods
 from rag_notes.studies import ablation, fair_top_k, main_results, prompts, top_k
 from rag_notes.studies.base import Study, once, rn_options
 from rag_notes.studies.case_studies import CaseStudies, SideBySide, answers, cases_figure, pick_cases
-from rag_notes.studies.cost import costs_and_scores, pareto_figure, priced
+from rag_notes.studies.cost import costs_and_scores, pareto_figure, priced, timed
 from rag_notes.studies.thresholds import Thresholds, by_setting
 from tests.made import make_info, make_sample
 
@@ -148,6 +148,14 @@ def test_tokens_are_priced_where_the_model_has_no_price_of_its_own() -> None:
     own = Run(RUN.info, [replace(RUN.samples[0], metrics={"cost": 7.0})])
     assert priced([own], {"prompt": 1.0, "completion": 1.0})[0].samples[0].metrics["cost"] == 7.0
     assert all("cost" not in sample.metrics for sample in RUN.samples)  # what was given is as it was
+
+
+def test_computing_is_the_tokens_at_the_speed_of_a_model() -> None:
+    run = timed(RUN, {"prompt": 2000.0, "completion": 50000.0})
+    sample = next(sample for sample in run.samples if sample.key == ("deep", "q0"))
+    read, written = sample.counts.prompt_tokens, sample.counts.completion_tokens
+    assert read and written and sample.metrics["computing"] == pytest.approx(read * 0.002 + written * 0.05)
+    assert all(("computing" in sample.metrics) == (sample.error is None) for sample in run.samples)
 
 
 def test_cases_are_picked_by_correctness_and_shown_side_by_side() -> None:

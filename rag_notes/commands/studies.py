@@ -70,6 +70,24 @@ def _checked(runs: Sequence[Run], folder: str) -> int:
     return sum(answers for (_, result), answers in counted.items() if result != "same")
 
 
+def speed(args: argparse.Namespace) -> int:
+    """Measure how long the model computes for its tokens, and print the line for conf/speeds.yaml."""
+    from datetime import UTC, datetime
+
+    from rag_notes.running.speed import measure_speed
+
+    model = load_config(args.options).llm["model"]
+    found = asyncio.run(measure_speed(args.options))
+    say(
+        f"seconds of computing for a million tokens: {found.prompt:.0f} read, {found.completion:.0f} written "
+        f"({found.calls} calls, one at a time; a call's time is {100 * found.deviation:.0f} % off these, at the median)"
+    )
+    date = datetime.now(UTC).date()
+    numbers = f"prompt: {found.prompt:.0f}, completion: {found.completion:.0f}"
+    say(f'{model}: {{{numbers}, date: "{date}", source: "server and machine"}}')
+    return 0
+
+
 def reproduce(args: argparse.Namespace) -> int:
     """Execute the notebook of a study, or of all."""
     from rag_notes.studies.notebook import reproduce_all, studies

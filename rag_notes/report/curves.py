@@ -23,6 +23,7 @@ _COUNT_LABELS = {
     "tokens": "Thousand tokens a question",
     "completion_tokens": "Tokens written a question",
     "cost": "US dollars for 1,000 questions",
+    "computing": "Seconds of computing a question",
     "seconds": "Seconds waited a question",
 }
 _PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_ROW = 2.6, 2.0, 0.2  # inches

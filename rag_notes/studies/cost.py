@@ -12,7 +12,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from rag_notes.config import ConfigError, load_prices, load_study
+from rag_notes.config import ConfigError, load_prices, load_speeds, load_study
 from rag_notes.llm.client import Price
 from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import holm, paired_difference
@@ -34,21 +34,38 @@ _EQUAL_TOKENS = [
 
 
 async def run(
-    options: Sequence[str] = (), *, metric: str = "acc", model_priced: str = "gpt-4o-mini", progress: bool = True
+    options: Sequence[str] = (),
+    *,
+    metric: str = "acc",
+    model_priced: str = "gpt-4o-mini",
+    model_timed: str = "Qwen2.5-Coder-1.5B-Instruct",
+    progress: bool = True,
 ) -> "Cost":
     """Run every chosen method and set `metric` against what it costs.
 
-    A model without a price of its own is counted at that of `model_priced` in conf/prices.yaml. Raises ConfigError
-    where that is not there, otherwise as `rag_notes.running.run.run_methods`.
+    A model without a price of its own is counted at that of `model_priced` in conf/prices.yaml, one without a measured
+    speed at that of `model_timed` in conf/speeds.yaml. Raises ConfigError where one of them is not there, otherwise as
+    `rag_notes.running.run.run_methods`.
     """
-    if (price := load_prices().get(model_priced)) is None:
-        raise ConfigError(f"model_priced: {model_priced!r} is not in conf/prices.yaml, which has {list(load_prices())}")
+    price = _chosen("model_priced", model_priced, "prices.yaml", load_prices())
+    speeds = load_speeds()
+    _chosen("model_timed", model_timed, "speeds.yaml", speeds)
     config = load_study("cost", options)
     runs = await run_methods(config, options, progress=progress)
+    by_model = {run.info.model: run.info.model if run.info.model in speeds else model_timed for run in runs}
+    at = "; ".join(f"{model}, {speeds[model]['source']}" for model in sorted(set(by_model.values())))
     note = (
         f"Cost at the price of {model_priced} on {price['date']} ({price['source']}) where a model has none of its own."
+        f" Computing is the tokens' time without any queue, at the speed of {at}."
     )
-    return Cost(config, options, priced(runs, price), metric, note)
+    timed_runs = [timed(run, speeds[by_model[run.info.model]]) for run in priced(runs, price)]
+    return Cost(config, options, timed_runs, metric, note)
+
+
+def _chosen(option: str, model: str, file: str, table: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    if model not in table:
+        raise ConfigError(f"{option}: {model!r} is not in conf/{file}, which has {list(table)}")
+    return table[model]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +78,7 @@ class Cost(Study):
     @once
     def table(self) -> pd.DataFrame:
         """Cost and score of each method, and who is on the front, as `costs_and_scores`."""
-        spent = counts(self.runs, ["cost", "calls", "tokens", "seconds"], **self.clustered)
+        spent = counts(self.runs, ["cost", "calls", "tokens", "computing"], **self.clustered)
         return costs_and_scores(self.results(), spent, self.metric)
 
     def display(self) -> pd.DataFrame:
@@ -76,13 +93,8 @@ class Cost(Study):
         return at_equal_tokens(self.runs, self.metric, **self.clustered)
 
     def figure(self) -> NotebookFigure:
-        """The Pareto front by money, calls and tokens; saved with the table.
-
-        Seconds are left to the table: those of a call contain its waiting for others at the server.
-        """
-        drawn = self.table()
-        drawn = drawn[drawn["cost_metric"] != "seconds"]
-        return self.save(pareto_figure(drawn, self.metric, self.note), self.table())
+        """The Pareto front by money, calls, tokens and computing time; saved with the table."""
+        return self.save(pareto_figure(self.table(), self.metric, self.note), self.table())
 
 
 def priced(runs: Sequence[Run], price: Mapping[str, Any]) -> list[Run]:
@@ -101,6 +113,24 @@ def priced(runs: Sequence[Run], price: Mapping[str, Any]) -> list[Run]:
         return replace(sample, metrics=sample.metrics | {"cost": cost})
 
     return [replace(run, samples=[with_cost(sample) for sample in run.samples]) for run in runs]
+
+
+def timed(run: Run, speed: Mapping[str, Any]) -> Run:
+    """The run with `computing` for every sample without error: the seconds that its tokens take, one call at a time.
+
+    `speed` has `prompt` and `completion` in seconds per million tokens, as in conf/speeds.yaml. The seconds of a
+    recorded call cannot stand for this: they contain its waiting for others at the server. All tokens count at this one
+    speed, those of stages that another model answers included.
+    """
+
+    def with_time(sample: Sample) -> Sample:
+        if sample.error is not None:
+            return sample
+        read, written = sample.counts.prompt_tokens, sample.counts.completion_tokens
+        seconds = 1e-6 * (speed["prompt"] * read + speed["completion"] * written)
+        return replace(sample, metrics=sample.metrics | {"computing": seconds})
+
+    return replace(run, samples=[with_time(sample) for sample in run.samples])
 
 
 def costs_and_scores(results: pd.DataFrame, counts: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -211,7 +241,7 @@ def pareto_figure(points: pd.DataFrame, metric: str, note: str = "") -> Notebook
                 axes.xaxis.set_major_locator(LogLocator(numticks=4))
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axes.xaxis.set_minor_formatter(NullFormatter())
-                axes.set_xlabel(textwrap.fill(axis_label(str(kind)), 22))
+                axes.set_xlabel(textwrap.fill(axis_label(str(kind)), 16))
                 axes.tick_params(labelleft=False)
         mark = Line2D([], [], color=PALETTE[0], marker="o", linestyle="none")
         handles = {mark: "on the front: no other method scores as much for less"}
