@@ -19,7 +19,8 @@ the script are answered. The faults are
 - `think`: an answer behind a block of thought, `thinking`: cut inside it, `reasoned`: with the reasoning beside it.
 
 Without a script, `rate` of all requests meet one of FAULTS, drawn by `seed`, the body and how often it came. `strict`
-servers refuse what reasoning models refuse; `logprobs` are given where asked for, by a hash of the word.
+servers refuse what reasoning models refuse; `logprobs` are given where asked for, by a hash of the word, and so are
+those of a prompt: its words with the space before them are its tokens, -1 for each letter.
 
 Standard library only; nothing of rag_notes is used, so that what is asserted here is asserted independently.
 """
@@ -184,7 +185,10 @@ class _Server:
             return
         key = next((line for line in head.splitlines() if line.lower().startswith("authorization")), "")
         given = self.logprobs and request["logprobs"]
-        self.held.append((connection, _answer(name, prompt, request["model"], self.judge, met, key, given)))
+        answer = _answer(name, prompt, request["model"], self.judge, met, key, given)
+        if self.logprobs and "prompt_logprobs" in request:
+            answer = _scored(request, answer)
+        self.held.append((connection, answer))
         if len(self.held) >= self.together:
             for held, data in self.held:
                 asyncio.get_running_loop().call_later(self.delay, held.reply, data, met == "half")
@@ -324,6 +328,14 @@ def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str, 
         return _http(200, data[: len(data) // 2])
     answer = _http(200, data)
     return answer[: -len(data) // 2] if met == "half" else answer
+
+
+def _scored(request: dict[str, Any], answer: bytes) -> bytes:
+    tokens = re.findall(r"\s*\S+", " ".join(message["content"] for message in request["messages"]))
+    items = [{"1": {"logprob": -float(len(token.strip())), "rank": 1, "decoded_token": token}} for token in tokens]
+    body = json.loads(answer.partition(b"\r\n\r\n")[2])
+    body["choices"][0]["message"]["content"] = ""  # what is said behind a begun answer may be nothing
+    return _http(200, json.dumps(body | {"prompt_logprobs": [None, *items]}).encode())
 
 
 def _logprob(name: str, word: str) -> float:

@@ -30,6 +30,7 @@ from rag_notes.training.examples import (
     chosen_questions,
     make,
 )
+from rag_notes.training.likelihood import served_log_probability
 from rag_notes.types import InputError, Question
 from tests.loopback import Loopback
 from tests.pairs import DNALIGN, FOUND, NINE, made
@@ -160,8 +161,48 @@ def test_content_filter_labels_of_a_model_are_read_behind_its_explanation() -> N
     result = made(content_filter, {"filter_label": verdicts}, labels="model", top_k=3)
     assert result.kinds == {"useful": 1, "useless": 1}
     assert result.dropped["amber_chunk_filter"] == {"the label cannot be read": 1}
-    with pytest.raises(InputError, match=r"sentences=cxmi needs a model: training_data\.scorer=FOLDER"):
-        made(content_filter, {}, sentences="cxmi")
+
+
+def test_sentences_are_chosen_by_an_endpoint_s_log_probabilities(tmp_path: Path) -> None:
+    question = replace(Q, answers=("Text of a",), gold_ids=("a",))
+    settings: dict[str, Any] = {"labels": "gold", "sentences": "cxmi", "top_k": 1}
+
+    async def made_by(llm: LLM) -> Made:
+        retriever, data = ScriptedRetriever(lambda _: ["a"]), Data(partial(content_filter, **settings), out="unused")
+        async with llm:
+            return await make(data, [question], retriever, llm, Templates(), progress=False)
+
+    store = ResponseStore(tmp_path / "responses.sqlite")
+    with Loopback(tmp_path / "gives", logprobs=True) as server:
+        made_of = asyncio.run(made_by(LLM("tiny", store=store, base_url=server.base_url)))
+        assert len(server.seen()) == 2  # with the sentence and without, each once although no text comes back
+    assert made_of.values == [0.0]  # the server finds the answer as likely after anything
+    assert [e.responses for e in made_of.examples if "sentence" in e.stage] == [{"completion": "Text of a."}]
+    assert [response.finish_reason for _, _, response in store.rows()] == ["scored", "scored"]
+    again = asyncio.run(made_by(LLM("tiny", store=store)))  # no endpoint: all is stored
+    assert again.examples == made_of.examples
+    with (
+        Loopback(tmp_path / "silent") as server,
+        pytest.raises(FatalLLMError, match="gives no log-probabilities of pro"),
+    ):
+        asyncio.run(made_by(LLM("tiny", store=ResponseStore(":memory:"), base_url=server.base_url)))
+
+
+def test_the_log_probability_of_an_answer_is_the_sum_of_its_tokens(tmp_path: Path) -> None:
+    async def value(server: Loopback, answer: str) -> float:
+        store = ResponseStore(":memory:")
+        async with LLM("tiny", store=store, base_url=server.base_url, system="Be brief.") as llm:
+            found = await served_log_probability(llm, "Who invented it?", answer)
+        ((_, request, _),) = store.rows()
+        assert [message["role"] for message in request["messages"]] == ["system", "user", "assistant"]
+        assert (request["messages"][-1]["content"], request["max_tokens"]) == (answer, 1)
+        return found
+
+    with Loopback(tmp_path / "log", logprobs=True) as server:
+        assert asyncio.run(value(server, "Alexander Graham Bell")) == -(9 + 6 + 4)  # a letter is -1 there
+        assert asyncio.run(value(server, "it? Bell")) == -(3 + 4)
+        with pytest.raises(LLMError, match="do not spell the answer ''"):
+            asyncio.run(value(server, ""))
 
 
 @pytest.mark.parametrize(

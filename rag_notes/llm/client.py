@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rag_notes.llm.completion import is_same_model, read_completion
+from rag_notes.llm.completion import SCORED, is_same_model, read_completion
 from rag_notes.llm.errors import (
     FatalLLMError,
     LLMError,
@@ -258,7 +258,8 @@ class LLM:
             else:
                 self._count(response)
                 # An empty answer may be a passing fault; one that used up its tokens (in reasoning) is not.
-                if response.text.strip() or response.finish_reason == "length" or empty == self._max_retries:
+                whole = response.text.strip() or response.finish_reason in ("length", SCORED)
+                if whole or empty == self._max_retries:
                     return response
                 empty, wait = empty + 1, 0.0
             self.usage.retries += 1

@@ -1,6 +1,7 @@
 """Reads the body of a chat completion: the answer, its reasoning, its tokens; nothing unusable gets through."""
 
 import re
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from rag_notes.llm.errors import LLMError, encodable
@@ -8,6 +9,8 @@ from rag_notes.llm.response import MOST, Response, read_logprobs
 from rag_notes.types import InputError
 
 _THOUGHT = re.compile(r"\s*(?:<think>)?((?:(?!<think>).)*?)</think>\s*", re.DOTALL)
+SCORED = "scored"
+"""The finish_reason of a response that has the log-probabilities of its prompt instead of a text."""
 _DATED = r"-\d{4}(?:-?\d{2}-?\d{2})?"
 
 
@@ -15,6 +18,8 @@ def read_completion(completion: Any, *, seconds: float, retries: int) -> Respons
     """The response in a parsed body.
 
     A refusal is its message with finish_reason "refusal"; what a model thinks aloud before its answer is `reasoning`.
+    Where the log-probabilities of the prompt were asked for, the response has these and no text, and the finish_reason
+    is SCORED.
     Raises ValueError, TypeError, AttributeError or LookupError where the body is no whole completion (another try may
     give one), LLMError where another try would fail too.
     """
@@ -42,7 +47,7 @@ def read_completion(completion: Any, *, seconds: float, retries: int) -> Respons
     elif text.lstrip().startswith("<think>"):  # cut off before the answer
         reasoning, text, logprobs = text.lstrip().removeprefix("<think>").strip(), "", logprobs and ()
     tokens, thinking = _tokens(completion.get("usage") or {})
-    return Response(
+    response = Response(
         text=text,
         finish_reason=encodable(reason),
         prompt_tokens=tokens[0],
@@ -54,6 +59,10 @@ def read_completion(completion: Any, *, seconds: float, retries: int) -> Respons
         reasoning_tokens=thinking,
         model=encodable(model) if isinstance(model := completion.get("model"), str) else None,
     )
+    if (prompt := completion.get("prompt_logprobs")) is None:
+        return response
+    scored = [(one["decoded_token"], one["logprob"]) for each in prompt if each for one in each.values()]
+    return replace(response, text="", finish_reason=SCORED, logprobs=read_logprobs(scored))
 
 
 def _tokens(usage: dict[str, Any]) -> tuple[tuple[int, int], int]:

@@ -8,8 +8,8 @@ from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.parse import parse_choice, parse_sentences
 from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.training.examples import Work
-from rag_notes.training.likelihood import log_probability
-from rag_notes.types import InputError, Passage, Positive
+from rag_notes.training.likelihood import log_probability, served_log_probability
+from rag_notes.types import Passage, Positive
 
 ABOUT = About(
     label="Multi-granular content filter",
@@ -35,12 +35,10 @@ async def content_filter(
     passages. `sentences` are helpful by STRINC where they hold a gold answer (equation 3), or by CXMI where they raise
     the log-probability of the gold answer by at least `threshold` nats (equation 4): with f the prompt of the answer,
     CXMI(s) = log p(answer | f(question, s)) - log p(answer | f(question, no passage)), after FILCO (Wang et al., 2023).
-    `scorer` is the model that gives these, a folder or a name on the Hugging Face Hub, run in this process; the data
-    card has a histogram of the values, to choose the threshold by. A question without the gold passages or answers to
-    go by is dropped. Raises InputError where `scorer` is missing.
+    `scorer` is the model that gives these, a folder or a name on the Hugging Face Hub, run in this process; without it
+    they come from the endpoint that answers. The data card has a histogram of the values, to choose the threshold by. A
+    question without the gold passages or answers to go by is dropped.
     """
-    if sentences == "cxmi" and scorer is None:
-        raise InputError("training_data.sentences=cxmi needs a model: training_data.scorer=FOLDER_OR_HUB_NAME")
     question = work.question
     if labels == "gold" and not (question.gold_ids or question.gold_titles):
         work.drop("amber_chunk_filter", "gold passages are unknown")
@@ -56,7 +54,7 @@ async def content_filter(
         if verdict == "useful" and not question.answers:
             work.drop("amber_sentence_filter", "no gold answer")
         elif verdict == "useful":
-            if helpful := _helpful(work, passage, sentences, scorer, threshold):
+            if helpful := await _helpful(work, passage, sentences, scorer, threshold):
                 prompt = work.prompt("amber_sentence_filter", context=[passage], question=question.question)
                 work.learn("amber_sentence_filter", prompt, completion="\n".join(helpful))
             else:
@@ -70,20 +68,22 @@ async def _label(work: Work, passage: Passage, labels: str) -> str | None:
     return parse_choice(response[response.rfind("{") :] if "{" in response else response, ("useful", "useless"))
 
 
-def _helpful(work: Work, passage: Passage, by: str, scorer: str | None, threshold: float) -> list[str]:
+async def _helpful(work: Work, passage: Passage, by: str, scorer: str | None, threshold: float) -> list[str]:
     question, language = work.question, work.question.language
     found = parse_sentences(passage.text, language)
-    if by == "strinc" or scorer is None:
+    if by == "strinc":
         return [text for text in found if answer_in_passages([text], question.answers, language)]
 
-    def answer_after(context: list[Passage]) -> float:
-        stage = f"answer_{question.task}"
+    async def answer_after(context: list[Passage]) -> float:
+        stage, answer = f"answer_{question.task}", question.answers[0]
         llm, prompt = work.llm.of(stage), work.prompt(stage, context=context, question=question.question)
-        return log_probability(
-            scorer, llm.request(prompt)["messages"], question.answers[0], work.llm.store, stored_only=work.stored_only
-        )
+        if scorer is None:
+            return await served_log_probability(llm, prompt, answer)
+        messages = llm.request(prompt)["messages"]
+        return log_probability(scorer, messages, answer, work.llm.store, stored_only=work.stored_only)
 
-    without = answer_after([])
-    gains = [answer_after([Passage(passage.id, passage.title, text)]) - without for text in found]
+    contexts = [[], *([Passage(passage.id, passage.title, text)] for text in found)]
+    without, *values = await asyncio.gather(*map(answer_after, contexts))
+    gains = [value - without for value in values]
     work.values += gains
     return [text for text, gain in zip(found, gains, strict=True) if gain >= threshold]

@@ -1,4 +1,4 @@
-"""How probable an answer is to a model in this process; torch is loaded only when that is asked."""
+"""How probable an answer is to a model, behind an endpoint or in this process; only the latter loads torch."""
 
 import hashlib
 from functools import cache
@@ -7,9 +7,36 @@ from typing import Any
 
 from rag_notes.extras import needed
 from rag_notes.files import checksum_of
-from rag_notes.llm.errors import RecordingMissError
+from rag_notes.llm.client import LLM
+from rag_notes.llm.completion import SCORED
+from rag_notes.llm.errors import FatalLLMError, LLMError, RecordingMissError
 from rag_notes.llm.store import Response, ResponseStore, request_key
 from rag_notes.types import InputError
+
+
+async def served_log_probability(llm: LLM, prompt: str, answer: str) -> float:
+    """The natural logarithm of the probability that an endpoint's model gives to `answer` after a user's message.
+
+    The answer is sent as what the model has begun to say, with the log-probabilities of the prompt asked for, as vLLM
+    understands it; the response is kept in the store. Raises FatalLLMError where the endpoint gives none, LLMError
+    where its tokens do not spell the answer, and as `LLM.answer`.
+    """
+    asked = llm.request(prompt)
+    limit = "max_tokens" if asked.get("max_completion_tokens") is None else "max_completion_tokens"
+    begun = {"prompt_logprobs": 0, "add_generation_prompt": False, "continue_final_message": True, limit: 1}
+    request = asked | begun | {"messages": [*asked["messages"], {"role": "assistant", "content": answer}]}
+    response = await llm.answer(request, request_key(request))
+    if response.finish_reason != SCORED:
+        raise FatalLLMError(
+            f"the endpoint of {llm.model} gives no log-probabilities of prompts (vLLM does); name a model for this "
+            "process instead: training_data.scorer=FOLDER_OR_HUB_NAME"
+        )
+    spelled, total = "", 0.0
+    for token, value in reversed(response.logprobs or ()):
+        spelled, total = token + spelled, total + value
+        if spelled.strip() == answer.strip():
+            return total
+    raise LLMError(f"the last tokens of the prompt of {llm.model} do not spell the answer {answer!r}")
 
 
 def log_probability(
@@ -26,7 +53,7 @@ def log_probability(
         if stored_only:
             raise RecordingMissError(f"a log-probability of {model} is not stored")
         pairs = _token_log_probabilities(model, prompt, answer)
-        stored = Response("", "scored", 0, len(pairs), seconds=0.0, logprobs=pairs)
+        stored = Response("", SCORED, 0, len(pairs), seconds=0.0, logprobs=pairs)
         if not store.read_only:  # recordings are
             stored = store.put(request, stored)
     return sum(value for _, value in stored.logprobs or ())
