@@ -16,6 +16,9 @@ Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 """A setting that is a whole number of at least 0."""
 
+Probability = Annotated[float, Field(ge=0, le=1)]
+"""A setting between 0 and 1."""
+
 
 Repeats = Annotated[list[NonNegative], BeforeValidator(lambda given: given if isinstance(given, list) else [given])]
 """A setting that is one index of a repetition, or a list of them."""

@@ -51,6 +51,27 @@ def test_an_unreadable_chunk_filter_counts_as_useless(verdict: str) -> None:
     assert [event.event for event in played.trace][:4] == ["search", "ask", "parse_failure", "ask"]
 
 
+@pytest.mark.parametrize(
+    ("threshold", "read"), [(0.0, "abcd"), (0.3, "abc"), (0.31, "ab"), (0.6, "ab"), (0.61, "a"), (1.0, "a")]
+)
+def test_a_threshold_keeps_what_is_useful_with_that_probability(threshold: float, read: str) -> None:
+    verdicts = ['{"result": useful }', "It is useful@0.6", "useless@0.7 <|end|>", "useless"]
+    script = by_stage(amber_chunk_filter=verdicts, note_init=["M"], amber_sufficient=[YES], answer_short=["A"])
+    played = play(amber, script, lambda _: "abcd", sentence_filter=False, agents=False, chunk_threshold=threshold)
+    assert played.llm.asked("note_init")[0]["context"] == shown(*read)
+    decided = [event.outcome for event in played.trace if event.event == "decision"]
+    assert decided == [("useful" if one in read else "useless") for one in "abcd"]
+
+
+def test_what_a_threshold_cannot_read_is_useless_and_counted() -> None:
+    script = by_stage(
+        amber_chunk_filter=["maybe", "useful"], note_init=["M"], amber_sufficient=[YES], answer_short=["A"]
+    )
+    played = play(amber, script, lambda _: "ab", sentence_filter=False, agents=False, chunk_threshold=0.2)
+    assert played.llm.asked("note_init")[0]["context"] == shown("b")
+    assert [event.event for event in played.trace][:4] == ["search", "ask", "parse_failure", "ask"]
+
+
 LONG = "Ayr. She liked tea. It burnt"  # the id of a passage with three sentences
 
 

@@ -9,7 +9,7 @@ from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.parse import parse_copied, parse_new_question
 from rag_notes.methods.rag import Rag
 from rag_notes.prompts.templates import Value
-from rag_notes.types import Passage, Positive, Question
+from rag_notes.types import Passage, Positive, Probability, Question
 
 ABOUT = About(
     label="Amber",
@@ -44,6 +44,7 @@ async def amber(
     top_k: Positive = 5,
     max_iterations: Positive = 3,
     chunk_filter: bool = True,
+    chunk_threshold: Probability | None = None,
     sentence_filter: bool = True,
     agents: bool = True,
     filter_query: Literal["question", "query"] = "question",
@@ -52,9 +53,11 @@ async def amber(
 ) -> str:
     """Search, filter and update the memory until it suffices for the question or `max_iterations` were made.
 
-    `chunk_filter`, `sentence_filter` and `agents` are what the ablation takes out (Table 2). `filter_query` is what the
-    filters see: the question (section 3.2, equation 1) or the current query. `no_sentence` is what becomes of a passage
-    of which no sentence was copied. `reviewer_memory` shows the Reviewer the memory too, as section 3.3 says and the
+    `chunk_filter`, `sentence_filter` and `agents` are what the ablation takes out (Table 2). The chunk
+    filter keeps what it calls useful, or with `chunk_threshold` what it gives at least this probability of being so;
+    that needs log-probabilities: raises FatalLLMError where the endpoint gives none. `filter_query` is what the filters
+    see: the question (section 3.2, equation 1) or the current query. `no_sentence` is what becomes of a passage of
+    which no sentence was copied. `reviewer_memory` shows the Reviewer the memory too, as section 3.3 says and the
     prompt of Table 6 does not. Where the filters leave nothing the memory stays as it is and the iteration counts.
     """
     q = query = question.question
@@ -64,7 +67,7 @@ async def amber(
         passages = await rag.search(query, top_k)
         about = q if filter_query == "question" else query
         if chunk_filter:
-            passages = await useful(rag, about, passages)
+            passages = await useful(rag, about, passages, chunk_threshold)
         if sentence_filter:
             passages = await helpful_sentences(rag, about, passages, no_sentence)
         if passages:
@@ -83,12 +86,17 @@ async def amber(
     return await rag.answer(memory or [])
 
 
-async def useful(rag: Rag, about: str, passages: Sequence[Passage]) -> list[Passage]:
+async def useful(rag: Rag, about: str, passages: Sequence[Passage], threshold: float | None) -> list[Passage]:
     """The passages that the chunk-level filter finds useful; what cannot be read counts as useless (section 3.5)."""
-    choices = ("useful", "useless")
-    verdicts = await asyncio.gather(
-        *(rag.choose("amber_chunk_filter", choices, "useless", context=[p], question=about) for p in passages)
-    )
+    choices, asked = ("useful", "useless"), [{"context": [passage], "question": about} for passage in passages]
+    if threshold is None:
+        chosen = (rag.choose("amber_chunk_filter", choices, "useless", **fields) for fields in asked)
+        verdicts = await asyncio.gather(*chosen)
+    else:
+        read = (rag.probability("amber_chunk_filter", *choices, **fields) for fields in asked)
+        verdicts = [choices[p < threshold] for p in await asyncio.gather(*read)]
+        for verdict in verdicts:
+            rag.decide("amber_chunk_filter", verdict)
     return [passage for passage, verdict in zip(passages, verdicts, strict=True) if verdict == "useful"]
 
 

@@ -1,17 +1,13 @@
 """FLARE: search again wherever the model is unsure of its next sentence (DeepNote, baselines of Table 1)."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from rag_notes.methods.about import ANSWER, ANSWER_FORMAT, About
 from rag_notes.methods.parse import parse_final_answer, parse_next_sentence
 from rag_notes.methods.rag import Rag, Token
 from rag_notes.prompts.templates import Value
-from rag_notes.types import Passage, Positive, Question
-
-Probability = Annotated[float, Field(ge=0, le=1)]
+from rag_notes.types import Passage, Positive, Probability, Question
 
 ABOUT = About(
     label="FLARE",

@@ -145,8 +145,11 @@ class Rag:
         What an endpoint adds behind the text, such as the token that ends it, is left out. Raises FatalLLMError
         where the endpoint gives no log-probabilities.
         """
+        return (await self._ask_tokens(stage, fields))[0]
+
+    async def _ask_tokens(self, stage: str, fields: Mapping[str, Value]) -> tuple[list[Token], Ask]:
         prompt = self._templates.fill(stage, self.question.language, fields)
-        response, _ = await self._ask(stage, prompt, logprobs=True)
+        response, event = await self._ask(stage, prompt, logprobs=True)
         if response.logprobs is None:
             raise FatalLLMError(
                 f"{self._method} needs the log-probabilities of tokens, and the endpoint gives none for "
@@ -156,7 +159,7 @@ class Rag:
         end = response.text.rstrip()
         while tokens and "\ufffd" not in tokens[-1].text and not end.endswith(tokens[-1].text.strip()):
             tokens.pop()
-        return tokens
+        return tokens, event
 
     async def _ask(
         self, stage: str, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False
@@ -183,6 +186,23 @@ class Rag:
         """One of `choices`; what cannot be read counts as `default` and is recorded as a parse failure."""
         return await self._read(stage, lambda text: parse_choice(text, choices), fields) or default
 
+    async def probability(self, stage: str, choice: str, other: str, **fields: Value) -> float:
+        """The probability of `choice` against `other`: that of the word that was written, or what it leaves.
+
+        What cannot be read counts as 0 and is recorded as a parse failure. Raises as `ask_tokens`.
+        """
+        tokens, event = await self._ask_tokens(stage, fields)
+        text = "".join(token.text for token in tokens)
+        if (word := parse_choice(text, (choice, other))) is None:
+            self._parse_failure_of(event)
+            return 0.0
+        start, place, written = text.lower().rindex(word.lower()), 0, 1.0
+        for token in tokens:
+            if place < start + len(word) and place + len(token.text) > start:
+                written *= token.probability
+            place += len(token.text)
+        return written if word == choice else 1 - written
+
     async def judge(self, stage: str, **fields: Value) -> bool:
         """A true/false verdict; what cannot be read counts as False and is recorded as a parse failure."""
         return await self._read(stage, parse_status, fields) or False
@@ -192,10 +212,14 @@ class Rag:
     ) -> Choice | None:
         response, event = await self._ask(stage, self._templates.fill(stage, self.question.language, fields))
         read = parse(response.text)
-        if read is None:  # recorded behind its own ask: others may have gone out together with it
-            place = next(number for number, other in enumerate(self.trace, 1) if other is event)
-            self.trace.insert(place, ParseFailure(stage))
+        if read is None:
+            self._parse_failure_of(event)
         return read
+
+    def _parse_failure_of(self, event: Ask) -> None:
+        """Record it behind its own ask: others may have gone out together with it."""
+        place = next(number for number, other in enumerate(self.trace, 1) if other is event)
+        self.trace.insert(place, ParseFailure(event.stage))
 
     async def answer(self, context: Value | None = None, *, unknown: bool = False) -> str:
         """The answer by the task's own prompt from `context` (passages or a note), or from the model's knowledge.

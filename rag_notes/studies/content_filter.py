@@ -12,7 +12,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from sklearn.metrics import confusion_matrix, f1_score
 
 from rag_notes.config import load_study
-from rag_notes.events import Event, Found, Search, answered, searches
+from rag_notes.events import Decision, Event, Found, Search, answered, searches
 from rag_notes.methods.parse import parse_choice, parse_copied
 from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.retrieval import answer_in_passages
@@ -86,9 +86,8 @@ def chunk_verdicts(runs: Sequence[Run]) -> pd.DataFrame:
     rows = []
     for run, sample in _judged(runs):
         search, events = _first_iteration(sample)
-        verdicts = _responses(events, "amber_chunk_filter")
-        for hit, verdict in zip(search.hits, verdicts, strict=True) if verdicts else ():
-            read = parse_choice(verdict, ("useful", "useless"))
+        verdicts = _verdicts(events)
+        for hit, read in zip(search.hits, verdicts, strict=True) if verdicts else ():
             question = sample.question
             key = {"dataset": run.dataset, "method": sample.method, "question_id": question.id}
             rows.append(
@@ -235,14 +234,19 @@ def _responses(events: Sequence[Event], stage: str) -> list[str]:
     return [ask.response or "" for ask in answered(events) if ask.stage == stage]
 
 
+def _verdicts(events: Sequence[Event]) -> list[str | None]:
+    """The chunk filter's verdict on each passage, by its threshold where it has one; None where it cannot be read."""
+    read = [parse_choice(response, ("useful", "useless")) for response in _responses(events, "amber_chunk_filter")]
+    decided = [one.outcome for one in events if isinstance(one, Decision) and one.what == "amber_chunk_filter"]
+    return [verdict and by for verdict, by in zip(read, decided, strict=True)] if decided else read
+
+
 def _filtered(sample: Sample) -> list[tuple[str, str]]:
     """The text of each passage that the sentence filter saw in the first iteration, and its response."""
     search, events = _first_iteration(sample)
-    verdicts = _responses(events, "amber_chunk_filter")
     hits: list[Found] = search.hits
-    if verdicts:
-        read = [parse_choice(verdict, ("useful", "useless")) for verdict in verdicts]
-        hits = [hit for hit, verdict in zip(hits, read, strict=True) if verdict == "useful"]
+    if verdicts := _verdicts(events):
+        hits = [hit for hit, verdict in zip(hits, verdicts, strict=True) if verdict == "useful"]
     responses = _responses(events, "amber_sentence_filter")
     return [(hit.text, response) for hit, response in zip(hits, responses, strict=bool(responses))]
 
