@@ -10,7 +10,7 @@ import pytest
 
 from rag_notes.cli import main
 from rag_notes.config import load_study
-from rag_notes.events import Event, Found, Search
+from rag_notes.events import Decision, Event, Found, Search
 from rag_notes.running.records import RecordError, Run
 from rag_notes.running.run_files import write_info, write_samples
 from rag_notes.running.trainings import card_rows, load_training, publish_training
@@ -90,6 +90,21 @@ def test_runs_are_paired_with_those_of_the_model_before() -> None:
     assert (pair.data, pair.before, pair.after, pair.label) == ("content_filter", BEFORE, AFTER, "made, content filter")
     settings = {"amber": replace(BEFORE.info.methods["amber"], settings={"top_k": 3})}
     assert before_and_after([replace(BEFORE, info=replace(BEFORE.info, methods=settings)), AFTER]) == []
+
+
+def test_a_trained_filter_may_have_a_threshold() -> None:
+    methods = {"amber": replace(AFTER.info.methods["amber"], settings={"chunk_threshold": 0.05})}
+    decided = [
+        replace(sample, trace=[*sample.trace, *(Decision("amber_chunk_filter", "useful") for _ in "ab")])
+        for sample in AFTER.samples
+    ]
+    lower = Run(replace(AFTER.info, methods=methods), decided)
+    pairs = before_and_after([lower, BEFORE, AFTER])
+    assert [pair.label for pair in pairs] == ["made, content filter", "made, content filter, threshold 0.05"]
+    study = TrainingStudy(load_study("training", ["resamples=200"]), [], [], [], pairs)
+    kept = study.verdicts().groupby("dataset", sort=False)["useful"].sum().to_dict()
+    assert kept == {"made, before": 4, "made, after": 2, "made, after, threshold 0.05": 4}
+    assert set(study.table()["trained_on"]) == {"content_filter", "content_filter, threshold 0.05"}
 
 
 def test_before_and_after_by_hand() -> None:

@@ -86,17 +86,17 @@ async def amber(
     return await rag.answer(memory or [])
 
 
-async def useful(rag: Rag, about: str, passages: Sequence[Passage], threshold: float | None) -> list[Passage]:
+async def useful(rag: Rag, about: str, passages: Sequence[Passage], threshold: float | None = None) -> list[Passage]:
     """The passages that the chunk-level filter finds useful; what cannot be read counts as useless (section 3.5)."""
-    choices, asked = ("useful", "useless"), [{"context": [passage], "question": about} for passage in passages]
+    stage, choices = "amber_chunk_filter", ("useful", "useless")
     if threshold is None:
-        chosen = (rag.choose("amber_chunk_filter", choices, "useless", **fields) for fields in asked)
-        verdicts = await asyncio.gather(*chosen)
+        asked = (rag.choose(stage, choices, "useless", context=[passage], question=about) for passage in passages)
+        verdicts = await asyncio.gather(*asked)
     else:
-        read = (rag.probability("amber_chunk_filter", *choices, **fields) for fields in asked)
-        verdicts = [choices[p < threshold] for p in await asyncio.gather(*read)]
+        read = (rag.probability(stage, choices, context=[passage], question=about) for passage in passages)
+        verdicts = [choices[probability < threshold] for probability in await asyncio.gather(*read)]
         for verdict in verdicts:
-            rag.decide("amber_chunk_filter", verdict)
+            rag.decide(stage, verdict)
     return [passage for passage, verdict in zip(passages, verdicts, strict=True) if verdict == "useful"]
 
 

@@ -186,14 +186,14 @@ class Rag:
         """One of `choices`; what cannot be read counts as `default` and is recorded as a parse failure."""
         return await self._read(stage, lambda text: parse_choice(text, choices), fields) or default
 
-    async def probability(self, stage: str, choice: str, other: str, **fields: Value) -> float:
-        """The probability of `choice` against `other`: that of the word that was written, or what it leaves.
+    async def probability(self, stage: str, choices: tuple[str, str], **fields: Value) -> float:
+        """The probability of the first of two choices: that of the word that was written, or what it leaves.
 
         What cannot be read counts as 0 and is recorded as a parse failure. Raises as `ask_tokens`.
         """
         tokens, event = await self._ask_tokens(stage, fields)
         text = "".join(token.text for token in tokens)
-        if (word := parse_choice(text, (choice, other))) is None:
+        if (word := parse_choice(text, choices)) is None:
             self._parse_failure_of(event)
             return 0.0
         start, place, written = text.lower().rindex(word.lower()), 0, 1.0
@@ -201,7 +201,7 @@ class Rag:
             if place < start + len(word) and place + len(token.text) > start:
                 written *= token.probability
             place += len(token.text)
-        return written if word == choice else 1 - written
+        return written if word == choices[0] else 1 - written
 
     async def judge(self, stage: str, **fields: Value) -> bool:
         """A true/false verdict; what cannot be read counts as False and is recorded as a parse failure."""

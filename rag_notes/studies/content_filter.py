@@ -1,6 +1,7 @@
 """What Amber's content filter keeps and drops, read from the traces of its runs (Amber, section 5.2, Figure 2)."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
@@ -23,6 +24,7 @@ from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 
+_TITLE = 26  # letters of a data set's name beside each other above a matrix
 _RATES = {  # of the four cells of the confusion matrix (tn, fp, fn, tp): what is counted, of how many
     "accuracy": ((0, 3), (0, 1, 2, 3)),
     "precision": ((3,), (1, 3)),
@@ -193,11 +195,16 @@ def sentence_filter(runs: Sequence[Run], *, confidence: float = 0.95) -> pd.Data
 def confusion_figure(verdicts: pd.DataFrame) -> NotebookFigure:
     """Draw the confusion matrix of each data set: counts, and the share of their row, which is also the shade."""
     datasets = list(dict.fromkeys(verdicts["dataset"])) or ["(no answers)"]
+    columns = 2 if len(datasets) == 4 else min(len(datasets), 3)
+    rows = math.ceil(len(datasets) / columns)
     with mpl.rc_context(STYLE):
         figure = NotebookFigure(
-            figsize=(0.9 + 2.5 * len(datasets), 2.6), layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06)
+            figsize=(0.9 + 2.5 * columns, 2.6 * rows), layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06)
         )
-        for axes, dataset in zip(figure.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
+        grid = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes in grid[len(datasets) :]:
+            axes.remove()
+        for axes, dataset in zip(grid, datasets, strict=False):
             matrix = confusion(verdicts[verdicts["dataset"] == dataset])
             totals = matrix.sum(axis=1, keepdims=True)
             shares = np.divide(matrix, totals, out=np.zeros(matrix.shape), where=totals > 0)
@@ -210,7 +217,7 @@ def confusion_figure(verdicts: pd.DataFrame) -> NotebookFigure:
             axes.tick_params(length=0)
             axes.set_xlabel("verdict of the filter")
             axes.set_ylabel("passage")
-            axes.set_title(str(dataset), loc="left", fontweight="bold")
+            axes.set_title(textwrap.fill(str(dataset), _TITLE), loc="left", fontweight="bold")
         figure.colorbar(image, ax=figure.axes, label="share of the row", shrink=0.8)
     return figure
 

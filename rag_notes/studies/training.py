@@ -58,24 +58,37 @@ class BeforeAfter:
     @property
     def label(self) -> str:
         """The data set and what was trained on."""
-        return f"{self.before.label}, {self.data.replace('_', ' ')}"
+        return f"{self.before.label}, {self.trained_on.replace('_', ' ')}"
+
+    @property
+    def trained_on(self) -> str:
+        """What was trained on, and the threshold with which a trained filter was run."""
+        return self.data if self.threshold is None else f"{self.data}, threshold {self.threshold:g}"
+
+    @property
+    def threshold(self) -> float | None:
+        """The probability from which the filter keeps a passage; None where it goes by the word written."""
+        found = (method.settings.get("chunk_threshold") for method in self.after.info.methods.values())
+        return next((threshold for threshold in found if threshold is not None), None)
 
 
 def before_and_after(runs: Iterable[Run]) -> list[BeforeAfter]:
     """Pair each finished run of a trained model with that of the model it was trained from.
 
     The two are of the same questions, methods in common, retriever and prompts; of several runs before the first is
-    taken. A run without one before has no pair.
+    taken. The threshold of the chunk filter may differ: it is chosen for a trained filter. A run without one before has
+    no pair.
     """
     finished = [run for run in runs if run.info.finished]
     before = [run for run in finished if "trained_on" not in run.info.llm]
-    return [
+    pairs = [
         BeforeAfter(run.info.llm["trained_on"], first, run)
         for run in finished
         if "trained_on" in run.info.llm
         for first in [next((other for other in before if _same_but_training(other.info, run.info)), None)]
         if first is not None
     ]
+    return sorted(pairs, key=lambda pair: (pair.data, pair.before.label, pair.threshold or 0))
 
 
 def _same_but_training(before: RunInfo, after: RunInfo) -> bool:
@@ -83,8 +96,11 @@ def _same_but_training(before: RunInfo, after: RunInfo) -> bool:
         sampling = {name: value for name, value in info.llm.items() if name not in _MODEL}
         return info.dataset, info.condition, info.retriever, info.prompt_set, info.repeat, sampling
 
+    def settings(info: RunInfo, method: str) -> dict[str, Any]:
+        return {name: value for name, value in info.methods[method].settings.items() if name != "chunk_threshold"}
+
     shared = set(before.methods) & set(after.methods)
-    same = all(before.methods[name].settings == after.methods[name].settings for name in shared)
+    same = all(settings(before, name) == settings(after, name) for name in shared)
     return bool(shared) and same and before.model == after.llm["base"] and compared(before) == compared(after)
 
 
@@ -142,7 +158,7 @@ class TrainingStudy(Study):
         """A row for each pair of runs, method and metric, as `compare_runs`; differences are after - before."""
         tables = [
             compare_runs(pair.before, pair.after, names=("before", "after"), **self.clustered).table.assign(
-                dataset=pair.before.label, trained_on=pair.data
+                dataset=pair.before.label, trained_on=pair.trained_on
             )
             for pair in self.pairs
         ]
@@ -157,19 +173,19 @@ class TrainingStudy(Study):
     def verdicts(self) -> pd.DataFrame:
         """The verdicts of Amber's chunk filter on the questions answered before and after, as `chunk_verdicts`.
 
-        `dataset` says also which of the two they are of.
+        `dataset` says also which of the two they are of, and with which threshold.
         """
-        parts = [chunk_verdicts([])]
+        parts: dict[str, pd.DataFrame] = {}
         for pair in self.pairs:
             if pair.data != "content_filter":
                 continue
-            both = {when: chunk_verdicts([run]) for when, run in (("before", pair.before), ("after", pair.after))}
-            shared = set(both["before"]["question_id"]) & set(both["after"]["question_id"])
-            parts += [
-                rows[rows["question_id"].isin(shared)].assign(dataset=f"{pair.before.label}, {when}")
-                for when, rows in both.items()
-            ]
-        return pd.concat(parts[1:] or parts, ignore_index=True)
+            after = "after" if pair.threshold is None else f"after, threshold {pair.threshold:g}"
+            both = {when: chunk_verdicts([run]) for when, run in (("before", pair.before), (after, pair.after))}
+            shared = set(both["before"]["question_id"]) & set(both[after]["question_id"])
+            for when, rows in both.items():
+                label = f"{pair.before.label}, {when}"
+                parts.setdefault(label, rows[rows["question_id"].isin(shared)].assign(dataset=label))
+        return pd.concat([*parts.values()] or [chunk_verdicts([])], ignore_index=True)
 
     def filter_rates(self) -> pd.DataFrame:
         """The rates of the chunk filter before and after, as `content_filter.filter_rates`."""
@@ -195,7 +211,7 @@ class TrainingStudy(Study):
         return self.save(curves_figure(curves), curves)
 
     def figure_filter(self) -> NotebookFigure:
-        """The four confusion matrices of Amber's Figure 2, before and after; saved with the verdicts, if any."""
+        """The confusion matrices of Amber's Figure 2, before and after; saved with the verdicts, if any."""
         if (verdicts := self.verdicts()).empty:
             return _nothing("no run of Amber with a trained filter and without")
         return self.save(confusion_figure(verdicts), verdicts, part="filter")
