@@ -114,6 +114,10 @@ def test_before_and_after_by_hand() -> None:
     assert rates.loc[("made, before", "specificity (other dropped)"), ["count", "of"]].tolist() == [0, 2]
     assert rates.loc[("made, after", "specificity (other dropped)"), ["count", "of"]].tolist() == [2, 2]
     assert rates.loc[("made, after", "recall (gold kept)"), ["count", "of"]].tolist() == [2, 2]
+    before, after = study.display_filter().to_dict("records")
+    assert (before["dataset"], before["passages"], before["gold"]) == ("made, before", 4, 2)
+    assert before["specificity (other dropped)"] == "0.0 [0.0, 65.8]"  # Wilson's interval of 0 of 2
+    assert after["recall (gold kept)"] == "100.0 [34.2, 100.0]"
     shown: Any = study.display()
     (row,) = shown[shown["metric"] == "Acc."].to_dict("records")
     assert (row["data set"], row["trained on"], row["n"]) == ("made", "content_filter", 2)
@@ -142,6 +146,7 @@ def test_a_study_without_trainings_and_runs_says_so(tmp_path: Path) -> None:
     config = load_study("training", [f"figures={tmp_path}"])
     study = TrainingStudy(config, [], [], [], [])
     assert study.recipes().empty and study.data().empty and study.held_out().empty and study.display().empty
+    assert study.display_filter().empty
     assert study.filter_rates().empty
     (text,) = study.figure().texts
     assert "no training" in text.get_text()

@@ -191,6 +191,16 @@ class TrainingStudy(Study):
         """The rates of the chunk filter before and after, as `content_filter.filter_rates`."""
         return filter_rates(self.verdicts(), **self.intervals)
 
+    def display_filter(self) -> pd.DataFrame:
+        """The rates of the chunk filter before and after, a row each, in % with their intervals."""
+        if (rates := self.filter_rates()).empty:
+            return rates
+        cells = [interval_text(row["value"], row["low"], row["high"]) for row in rates.to_dict("records")]
+        wide = rates.assign(cell=cells).pivot(index="dataset", columns="rate", values="cell")
+        passages = self.verdicts().groupby("dataset")["gold"].agg(passages="size", gold="sum")
+        wide = passages.join(wide)[["passages", "gold", *dict.fromkeys(rates["rate"])]]
+        return wide.loc[list(dict.fromkeys(rates["dataset"]))].reset_index()
+
     def curves(self) -> pd.DataFrame:
         """A row for each training, step and measure of its log: loss, reward accuracy, reward margin."""
         return pd.DataFrame(
