@@ -197,9 +197,9 @@ class TrainingStudy(Study):
             return rates
         cells = [interval_text(row["value"], row["low"], row["high"]) for row in rates.to_dict("records")]
         wide = rates.assign(cell=cells).pivot(index="dataset", columns="rate", values="cell")
-        passages = self.verdicts().groupby("dataset")["gold"].agg(passages="size", gold="sum")
-        wide = passages.join(wide)[["passages", "gold", *dict.fromkeys(rates["rate"])]]
-        return wide.loc[list(dict.fromkeys(rates["dataset"]))].reset_index()
+        passages = self.verdicts().groupby("dataset").agg(passages=("gold", "size"), gold=("gold", "sum"))
+        columns = ["passages", "gold", *dict.fromkeys(rates["rate"])]
+        return passages.join(wide).loc[list(dict.fromkeys(rates["dataset"])), columns].reset_index()
 
     def curves(self) -> pd.DataFrame:
         """A row for each training, step and measure of its log: loss, reward accuracy, reward margin."""
