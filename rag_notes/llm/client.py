@@ -273,7 +273,12 @@ class LLM:
         try:
             # Not chat.completions.create: checking 35 arguments against their types takes as long as all the rest.
             raw = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body)
-            response = read_completion(strict_json(raw.content), seconds=time.perf_counter() - start, retries=tries)
+            response = read_completion(
+                strict_json(raw.content),
+                seconds=time.perf_counter() - start,
+                retries=tries,
+                scored=body.get("continue_final_message", False),  # the prompt ends in a begun answer
+            )
         except openai.APIError as error:
             raise failed_call(error, body, self.base_url, self._clean) from None
         except (ValueError, TypeError, AttributeError, LookupError) as error:  # a body that is not a completion

@@ -14,12 +14,12 @@ SCORED = "scored"
 _DATED = r"-\d{4}(?:-?\d{2}-?\d{2})?"
 
 
-def read_completion(completion: Any, *, seconds: float, retries: int) -> Response:
+def read_completion(completion: Any, *, seconds: float, retries: int, scored: bool = False) -> Response:
     """The response in a parsed body.
 
     A refusal is its message with finish_reason "refusal"; what a model thinks aloud before its answer is `reasoning`.
-    Where the log-probabilities of the prompt were asked for, the response has these and no text, and the finish_reason
-    is SCORED.
+    With `scored` the log-probabilities of the prompt are what counts: where they are there, the response has these and
+    no text, and the finish_reason is SCORED.
     Raises ValueError, TypeError, AttributeError or LookupError where the body is no whole completion (another try may
     give one), LLMError where another try would fail too.
     """
@@ -59,10 +59,10 @@ def read_completion(completion: Any, *, seconds: float, retries: int) -> Respons
         reasoning_tokens=thinking,
         model=encodable(model) if isinstance(model := completion.get("model"), str) else None,
     )
-    if (prompt := completion.get("prompt_logprobs")) is None:
+    if not scored or (prompt := completion.get("prompt_logprobs")) is None:
         return response
-    scored = [(one["decoded_token"], one["logprob"]) for each in prompt if each for one in each.values()]
-    return replace(response, text="", finish_reason=SCORED, logprobs=read_logprobs(scored))
+    pairs = [(one["decoded_token"], one["logprob"]) for each in prompt if each for one in each.values()]
+    return replace(response, text="", finish_reason=SCORED, logprobs=read_logprobs(pairs))
 
 
 def _tokens(usage: dict[str, Any]) -> tuple[tuple[int, int], int]:
