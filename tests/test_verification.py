@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rag_notes.config import load_speeds
 from rag_notes.events import Counts
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.papers.numbers import paper_claims
@@ -120,6 +121,14 @@ def test_average_seconds_and_cost_of_an_answer() -> None:
     assert verdict(runs, metric="cost")["ours"] == pytest.approx(0.1875)
     row = verdict(runs, metric="seconds")
     assert (row["ours"], row["n"]) == (2.0, 1)
+    known = replace(runs["a-run"].info, llm={"model": "Qwen2.5-Coder-1.5B-Instruct"})
+    run = runs["a-run"]
+    took = [replace(s, counts=replace(s.counts, prompt_tokens=1000 * (s.method == "d"))) for s in run.samples]
+    row = verdict({"a-run": replace(run, info=known, samples=took)}, metric="seconds")
+    assert (row["ours"], row["n"]) == (
+        pytest.approx(load_speeds()[known.model]["prompt"] / 1000),
+        2,
+    )  # not the time waited
     row = verdict(runs, metric="t_f1")
     assert (row["verdict"], row["reason"]) == (
         "not run",

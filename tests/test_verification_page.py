@@ -146,11 +146,11 @@ def test_a_readme_without_its_markers_is_left_as_it_is(text: str, tmp_path: Path
 
 
 @pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(SHIPPED)} is not there")
-def test_the_results_show_the_summary_of_the_recorded_runs(tmp_path: Path) -> None:
+def test_the_results_show_the_summary_of_the_recorded_and_published_runs(tmp_path: Path) -> None:
     verified = asyncio.run(run([f"runs={tmp_path}"], progress=False))
     assert {made.info.status for made in verified.runs} == {"finished"}
     shown = (SHIPPED / "docs" / "results.md").read_text("utf-8").split(MARKERS[0])[1].split(MARKERS[1])[0]
-    assert shown.strip() == summary(verify(run_folders(tmp_path))).strip(), (
+    assert shown.strip() == summary(verify(run_folders(tmp_path, published=True))).strip(), (
         "docs/results.md has drifted: in a fresh clone, rag-notes reproduce study=verification, then "
         "rag-notes verify --readme docs/results.md"
     )

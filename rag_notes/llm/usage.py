@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars per million tokens."""
+    """US dollars per million tokens, or what else a token takes."""
 
     prompt: float
     completion: float
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Dollars for so many tokens."""
+        """What so many tokens take, in the same unit."""
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
 

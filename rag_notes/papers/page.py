@@ -41,7 +41,8 @@ LIMITS = (
     "or few that differ, the interval is too narrow; agreement and contradiction take both.",
     "The papers' acc is raw containment, and so is ours (acc_raw), also within avg; a verdict from records that have "
     "only the normalised one says so.",
-    "Comparisons of seconds are those of the machine and server that answered; costs need the prices of a model.",
+    "Seconds are those of computing, from the tokens and the speed of the model (conf/speeds.yaml); of a model without "
+    "a measured speed those waited, queue included. Costs need the prices of a model.",
 )
 
 _ALPHA = 0.05

@@ -122,12 +122,12 @@ def timed(run: Run, speed: Mapping[str, Any]) -> Run:
     recorded call cannot stand for this: they contain its waiting for others at the server. All tokens count at this one
     speed, those of stages that another model answers included.
     """
+    per_token = Price(speed["prompt"], speed["completion"])
 
     def with_time(sample: Sample) -> Sample:
         if sample.error is not None:
             return sample
-        read, written = sample.counts.prompt_tokens, sample.counts.completion_tokens
-        seconds = 1e-6 * (speed["prompt"] * read + speed["completion"] * written)
+        seconds = per_token.of(sample.counts.prompt_tokens, sample.counts.completion_tokens)
         return replace(sample, metrics=sample.metrics | {"computing": seconds})
 
     return replace(run, samples=[with_time(sample) for sample in run.samples])
