@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
@@ -22,6 +21,7 @@ from rag_notes.llm.client import LLM
 from rag_notes.llm.errors import encodable
 from rag_notes.options import CONF, choices, explain
 from rag_notes.prompts.templates import Templates
+from rag_notes.rates import load_prices
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
 from rag_notes.retrieval.noise import NoiseFrom
 from rag_notes.targets import TargetError, load_target
@@ -252,7 +252,7 @@ def _build_llm(chosen: Mapping[str, Any]) -> LLM:
     if settings.get("prompt_price") is None and settings.get("completion_price") is None:
         price = load_prices().get(settings["model"])
         if price is not None:
-            settings |= {"prompt_price": price["prompt"], "completion_price": price["completion"]}
+            settings |= {"prompt_price": price.prompt, "completion_price": price.completion}
     with _in_place():
         llm: LLM = _target(chosen)(**settings)
     return llm
@@ -305,21 +305,6 @@ def call(settings: Mapping[str, Any]) -> Any:
     """Call the target of settings with them."""
     with _in_place():
         return _target(settings)(**_settings(settings))
-
-
-def load_prices() -> dict[str, dict[str, Any]]:
-    """The price table: model -> prompt and completion price (dollars per million tokens), date and source."""
-    return _of_models("prices")
-
-
-def load_speeds() -> dict[str, dict[str, Any]]:
-    """The table of speeds: model -> prompt and completion (seconds per million tokens), date and source."""
-    return _of_models("speeds")
-
-
-def _of_models(name: str) -> dict[str, dict[str, Any]]:
-    table: dict[str, dict[str, Any]] = yaml.safe_load((CONF / f"{name}.yaml").read_text(encoding="utf-8"))
-    return table
 
 
 def _target(settings: Mapping[str, Any]) -> Callable[..., Any]:

@@ -14,12 +14,12 @@ from rag_notes.config import (
     build_methods,
     build_retriever,
     load_config,
-    load_prices,
 )
 from rag_notes.files import SHIPPED, here
 from rag_notes.llm.client import Price
 from rag_notes.llm.store import ResponseStore
 from rag_notes.options import CONF, choices
+from rag_notes.rates import load_prices
 from rag_notes.retrieval.bm25 import BM25
 from rag_notes.types import InputError
 from tests.composed import composed, target
@@ -275,9 +275,9 @@ def test_every_mistake_of_one_part_is_named_at_once() -> None:
 def test_the_price_table_is_dated_and_used_for_its_models_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "not a key")
     for price in load_prices().values():
-        assert 0 < price["prompt"] < price["completion"]
-        assert len(price["date"]) == len("2024-01-31")
-        assert price["source"]
+        assert 0 < price.prompt < price.completion
+        assert len(price.date) == len("2024-01-31")
+        assert price.source
 
     def price_of(*options: str) -> Price | None:
         return build_llm(load_config(["llm=openai", f"llm.store={tmp_path / 's.sqlite'}", *options])).price

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.config import load_speeds
 from rag_notes.llm.response import Response
+from rag_notes.rates import load_speeds
 from rag_notes.running.speed import fit_speed, measure_speed
 from rag_notes.types import InputError
 from tests.loopback import Loopback
@@ -60,4 +60,4 @@ def test_recorded_responses_have_no_speed(capsys: pytest.CaptureFixture[str]) ->
 
 def test_every_known_speed_says_where_it_comes_from() -> None:
     for model, speed in load_speeds().items():
-        assert speed["prompt"] > 0 and speed["completion"] > 0 and speed["date"] and speed["source"], model
+        assert speed.prompt > 0 and speed.completion > 0 and speed.date and speed.source, model

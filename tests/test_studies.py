@@ -11,6 +11,7 @@ import pytest
 
 from rag_notes.config import ConfigError, load_study
 from rag_notes.events import Counts, searches
+from rag_notes.llm.usage import Price
 from rag_notes.report.curves import axis_label, count_label, curve_figure, with_settings
 from rag_notes.report.figures import save_figure
 from rag_notes.report.tables import counts, results
@@ -141,17 +142,17 @@ def test_the_front_is_what_no_other_method_beats_in_both() -> None:
 
 
 def test_tokens_are_priced_where_the_model_has_no_price_of_its_own() -> None:
-    (run,) = priced([RUN], {"prompt": 1.0, "completion": 10.0})
+    (run,) = priced([RUN], Price(1.0, 10.0))
     cost = {sample.key: sample.metrics.get("cost") for sample in run.samples}
     assert cost["deep", "q0"] == pytest.approx(0.002)
     assert cost["am", "q1"] is None  # it failed
     own = Run(RUN.info, [replace(RUN.samples[0], metrics={"cost": 7.0})])
-    assert priced([own], {"prompt": 1.0, "completion": 1.0})[0].samples[0].metrics["cost"] == 7.0
+    assert priced([own], Price(1.0, 1.0))[0].samples[0].metrics["cost"] == 7.0
     assert all("cost" not in sample.metrics for sample in RUN.samples)  # what was given is as it was
 
 
 def test_computing_is_the_tokens_at_the_speed_of_a_model() -> None:
-    run = timed(RUN, {"prompt": 2000.0, "completion": 50000.0})
+    run = timed(RUN, Price(2000.0, 50000.0))
     sample = next(sample for sample in run.samples if sample.key == ("deep", "q0"))
     read, written = sample.counts.prompt_tokens, sample.counts.completion_tokens
     assert read and written and sample.metrics["computing"] == pytest.approx(read * 0.002 + written * 0.05)

@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rag_notes.config import load_speeds
 from rag_notes.events import Counts
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import NotRunError, find_cells, left_out, same_model, settings_of, system_of
 from rag_notes.papers.verdicts import order_verdict, value_verdict
+from rag_notes.rates import load_speeds
 from rag_notes.running.describe import describe_method
 from rag_notes.running.records import Condition, Run
 from tests.claims import changed, run_of, two, verdict
@@ -126,7 +126,7 @@ def test_average_seconds_and_cost_of_an_answer() -> None:
     took = [replace(s, counts=replace(s.counts, prompt_tokens=1000 * (s.method == "d"))) for s in run.samples]
     row = verdict({"a-run": replace(run, info=known, samples=took)}, metric="seconds")
     assert (row["ours"], row["n"]) == (
-        pytest.approx(load_speeds()[known.model]["prompt"] / 1000),
+        pytest.approx(load_speeds()[known.model].prompt / 1000),
         2,
     )  # not the time waited
     row = verdict(runs, metric="t_f1")

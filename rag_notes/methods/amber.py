@@ -53,11 +53,11 @@ async def amber(
 ) -> str:
     """Search, filter and update the memory until it suffices for the question or `max_iterations` were made.
 
-    `chunk_filter`, `sentence_filter` and `agents` are what the ablation takes out (Table 2). The chunk
-    filter keeps what it calls useful, or with `chunk_threshold` what it gives at least this probability of being so;
-    that needs log-probabilities: raises FatalLLMError where the endpoint gives none. `filter_query` is what the filters
-    see: the question (section 3.2, equation 1) or the current query. `no_sentence` is what becomes of a passage of
-    which no sentence was copied. `reviewer_memory` shows the Reviewer the memory too, as section 3.3 says and the
+    `chunk_filter`, `sentence_filter` and `agents` are what the ablation takes out (Table 2). The chunk filter
+    keeps what it calls useful, or with `chunk_threshold` what is so with at least this probability; that needs
+    log-probabilities: raises FatalLLMError where the endpoint gives none. `filter_query` is what the filters see: the
+    question (section 3.2, equation 1) or the current query. `no_sentence` is what becomes of a passage of which no
+    sentence was copied. `reviewer_memory` shows the Reviewer the memory too, as section 3.3 says and the
     prompt of Table 6 does not. Where the filters leave nothing the memory stays as it is and the iteration counts.
     """
     q = query = question.question

@@ -2,14 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 
-from rag_notes.config import load_speeds
 from rag_notes.llm.store import canonical_json
-from rag_notes.llm.usage import Price
 from rag_notes.metrics.stats import equivalence, holm, mean_interval, paired_difference, smallest_detectable
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import (
@@ -23,6 +20,7 @@ from rag_notes.papers.systems import (
     without_count,
 )
 from rag_notes.papers.verdicts import MARGIN, NOT_RUN, OTHER_CORPUS, order_verdict, value_verdict
+from rag_notes.rates import load_speeds
 from rag_notes.report.compare import Pair, match
 from rag_notes.running.quest_scores import with_quest_scores
 from rag_notes.running.records import Run, Sample
@@ -333,16 +331,10 @@ def _reason(samples: Sequence[Sample], metric: str) -> str:
 def _score(run: Run, sample: Sample, names: Sequence[str]) -> float | None:
     """The mean of some metrics of an answer; None where it lacks one. Seconds are computed where the speed is known."""
     if list(names) == ["seconds"]:
-        speed, took = _speeds().get(run.info.model), sample.counts
+        speed, took = load_speeds().get(run.info.model), sample.counts
         return run.seconds(sample) if speed is None else speed.of(took.prompt_tokens, took.completion_tokens)
     scores = [sample.metrics[name] for name in names if name in sample.metrics]
     return math.fsum(scores) / len(scores) if len(scores) == len(names) else None
-
-
-@cache
-def _speeds() -> dict[str, Price]:
-    """What a million tokens take a model, in seconds, as conf/speeds.yaml has it."""
-    return {model: Price(speed["prompt"], speed["completion"]) for model, speed in load_speeds().items()}
 
 
 def _scaled(numbers: Mapping[str, float], metric: str) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from rag_notes.config import ConfigError, load_prices, load_speeds, load_study
-from rag_notes.llm.client import Price
+from rag_notes.config import ConfigError, load_study
+from rag_notes.llm.usage import Price
 from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import holm, paired_difference
+from rag_notes.rates import Rate, load_prices, load_speeds
 from rag_notes.report.cells import method_label
 from rag_notes.report.curves import axis_label, count_label, scale
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
@@ -53,16 +54,16 @@ async def run(
     config = load_study("cost", options)
     runs = await run_methods(config, options, progress=progress)
     by_model = {run.info.model: run.info.model if run.info.model in speeds else model_timed for run in runs}
-    at = "; ".join(f"{model}, {speeds[model]['source']}" for model in sorted(set(by_model.values())))
+    at = "; ".join(f"{model}, {speeds[model].source}" for model in sorted(set(by_model.values())))
     note = (
-        f"Cost at the price of {model_priced} on {price['date']} ({price['source']}) where a model has none of its own."
+        f"Cost at the price of {model_priced} on {price.date} ({price.source}) where a model has none of its own."
         f" Computing is the tokens' time without any queue, at the speed of {at}."
     )
     timed_runs = [timed(run, speeds[by_model[run.info.model]]) for run in priced(runs, price)]
     return Cost(config, options, timed_runs, metric, note)
 
 
-def _chosen(option: str, model: str, file: str, table: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _chosen(option: str, model: str, file: str, table: Mapping[str, Rate]) -> Rate:
     if model not in table:
         raise ConfigError(f"{option}: {model!r} is not in conf/{file}, which has {list(table)}")
     return table[model]
@@ -97,37 +98,34 @@ class Cost(Study):
         return self.save(pareto_figure(self.table(), self.metric, self.note), self.table())
 
 
-def priced(runs: Sequence[Run], price: Mapping[str, Any]) -> list[Run]:
+def priced(runs: Sequence[Run], price: Price) -> list[Run]:
     """The runs with a `cost` for every sample without error: its own, or its tokens at this price.
 
     The traces are left out, as nothing of this study reads them.
-    `price` has `prompt` and `completion` in US dollars per million tokens, as in conf/prices.yaml.
     """
-    per_token = Price(price["prompt"], price["completion"])
 
     def with_cost(sample: Sample) -> Sample:
         sample = replace(sample, trace=[])
         if sample.error is not None or "cost" in sample.metrics:
             return sample
-        cost = per_token.of(sample.counts.prompt_tokens, sample.counts.completion_tokens)
+        cost = price.of(sample.counts.prompt_tokens, sample.counts.completion_tokens)
         return replace(sample, metrics=sample.metrics | {"cost": cost})
 
     return [replace(run, samples=[with_cost(sample) for sample in run.samples]) for run in runs]
 
 
-def timed(run: Run, speed: Mapping[str, Any]) -> Run:
+def timed(run: Run, speed: Price) -> Run:
     """The run with `computing` for every sample without error: the seconds that its tokens take, one call at a time.
 
-    `speed` has `prompt` and `completion` in seconds per million tokens, as in conf/speeds.yaml. The seconds of a
-    recorded call cannot stand for this: they contain its waiting for others at the server. All tokens count at this one
-    speed, those of stages that another model answers included.
+    `speed` is in seconds, as in conf/speeds.yaml. The seconds of a recorded call cannot stand for this: they contain
+    its waiting for others at the server. All tokens count at this one speed, those of stages that another model answers
+    included.
     """
-    per_token = Price(speed["prompt"], speed["completion"])
 
     def with_time(sample: Sample) -> Sample:
         if sample.error is not None:
             return sample
-        seconds = per_token.of(sample.counts.prompt_tokens, sample.counts.completion_tokens)
+        seconds = speed.of(sample.counts.prompt_tokens, sample.counts.completion_tokens)
         return replace(sample, metrics=sample.metrics | {"computing": seconds})
 
     return replace(run, samples=[with_time(sample) for sample in run.samples])
