@@ -169,6 +169,10 @@ def check(study: str, options: list[str], folder: Path, *, sends: bool = False) 
         assert f"{place}/" not in page
 
     shown = [output for output in outputs if output.output_type in {"display_data", "execute_result"}]
+    tables = "".join(output["data"].get("text/html", "") for output in shown)
+    assert re.findall(r">\s*[-+]?\d+\.\d{5,}\s*<", tables) == []  # numbers are rounded
+    heads = set(re.findall(r"<th[^>]*>\s*(\w+_\w+)\s*</th>", tables))
+    assert heads - {"no_retrieval"} == set()  # names of columns and methods are words
     if study != "quickstart":
         assert RUNS_MIME in shown[0]["data"]  # the runs come first
         files = {path.name for path in (folder / "figures").glob(f"{study}-*")}

@@ -2,6 +2,8 @@
 
 import math
 
+import pandas as pd
+
 from rag_notes.methods.about import label_of
 
 DISAGREE = "†"
@@ -14,6 +16,12 @@ def interval_text(mean: float, low: float, high: float, *, scale: float = 100.0,
         return "–"
     interval = "" if math.isnan(low) else f" [{scale * low:{spec}}, {scale * high:{spec}}]"
     return f"{scale * mean:{spec}}{interval}"
+
+
+def interval_texts(table: pd.DataFrame, mean: str = "mean", *, scale: float = 100.0, spec: str = ".1f") -> list[str]:
+    """`interval_text` of each row: of its column `mean` with `low` and `high`."""
+    rows = table[[mean, "low", "high"]].astype(float)
+    return [interval_text(*row, scale=scale, spec=spec) for row in rows.itertuples(index=False)]
 
 
 def p_text(p: float) -> str:

@@ -19,6 +19,7 @@ from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.metrics.stats import wilson
 from rag_notes.papers.numbers import paper_cells
+from rag_notes.report.cells import interval_texts
 from rag_notes.report.figures import STYLE, NotebookFigure
 from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import one_repeat, run_methods
@@ -30,6 +31,13 @@ _RATES = {  # of the four cells of the confusion matrix (tn, fp, fn, tp): what i
     "precision": ((3,), (1, 3)),
     "recall (gold kept)": ((3,), (2, 3)),
     "specificity (other dropped)": ((0,), (0, 1)),
+}
+_COVERED = {
+    "dataset": "data set",
+    "no_gold": "no gold passages known",
+    "without_text": "judged without text",
+    "size": "passages",
+    "sum": "parse failures",
 }
 _PAPER = {"recall (gold kept)": "useful_kept", "specificity (other dropped)": "useless_dropped"}
 
@@ -53,29 +61,54 @@ class ContentFilter(Study):
         """What the verdicts cover, as `filter_coverage`."""
         return filter_coverage(self.runs)
 
+    def display_coverage(self) -> pd.DataFrame:
+        """What the verdicts cover, with the numbers of passages and of verdicts that could not be parsed."""
+        verdicts = self.verdicts().groupby("dataset")["parse_failure"].agg(["size", "sum"])
+        table = self.coverage().join(verdicts, on="dataset").fillna({"size": 0, "sum": 0})
+        return table.astype({"size": int, "sum": int}).rename(columns=_COVERED)
+
     def table(self) -> pd.DataFrame:
         """The rates of the chunk filter by data set, as `filter_rates`."""
         return filter_rates(self.verdicts(), **self.intervals)
 
     def display(self) -> pd.DataFrame:
-        """The rates of the chunk filter, with numbers of passages and of verdicts that could not be parsed."""
-        verdicts = self.verdicts().groupby("dataset", sort=False)["parse_failure"].agg(["size", "sum"])
-        counted = verdicts.rename(columns={"size": "passages", "sum": "parse_failures"})
-        return self.table().merge(counted, left_on="dataset", right_index=True)
+        """The rates of the chunk filter in %, with the passages that each is of, and what the paper has at least."""
+        rates = self.table()
+        shown = {
+            "data set": rates["dataset"],
+            "rate": rates["rate"],
+            "of the passages (%)": interval_texts(rates, "value"),
+            "counted": _counted(rates),
+            "paper, at least (%)": (100 * rates["paper"]).map("{:.0f}".format),
+        }
+        return pd.DataFrame(shown).replace("nan", "–")
 
     def display_by_type(self) -> pd.DataFrame:
-        """The rates by type of question, with the number of passages."""
+        """The rates by type of question in %, with the number of passages."""
         rates = filter_rates(self.verdicts(), by="type", **self.intervals)
+        wide = rates.assign(cell=interval_texts(rates, "value")).pivot(index="type", columns="rate", values="cell")
         passages = rates[rates["rate"] == "accuracy"].set_index("type")["of"].rename("passages")
-        return rates.pivot(index="type", columns="rate", values="value").join(passages)
+        return wide[list(dict.fromkeys(rates["rate"]))].join(passages).reset_index()
 
     def display_sentences(self) -> pd.DataFrame:
-        """What the sentence filter did, as `sentence_filter`."""
-        return sentence_filter(self.runs, confidence=self.config.confidence)
+        """What the sentence filter did, in %."""
+        table = sentence_filter(self.runs, confidence=self.config.confidence)
+        shown = {
+            "data set": table["dataset"],
+            "what": table["what"],
+            "share (%)": interval_texts(table, "value"),
+            "counted": _counted(table),
+        }
+        return pd.DataFrame(shown)
 
     def figure(self) -> NotebookFigure:
         """The confusion matrix of each data set; saved with the verdicts."""
         return self.save(confusion_figure(self.verdicts()), self.verdicts())
+
+
+def _counted(table: pd.DataFrame) -> list[str]:
+    """What each share counts, of how many."""
+    return ["–" if pd.isna(of) else f"{k:,} of {of:,}" for k, of in zip(table["count"], table["of"], strict=True)]
 
 
 def chunk_verdicts(runs: Sequence[Run]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from rag_notes.llm.usage import Price
 from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import holm, paired_difference
 from rag_notes.rates import Rate, load_prices, load_speeds
-from rag_notes.report.cells import method_label
+from rag_notes.report.cells import interval_text, interval_texts, method_label, p_text
 from rag_notes.report.curves import axis_label, count_label, scale
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import counts
@@ -83,15 +83,39 @@ class Cost(Study):
         return costs_and_scores(self.results(), spent, self.metric)
 
     def display(self) -> pd.DataFrame:
-        """A row for each method: what it costs per question, and its score; the cheapest first."""
-        points = self.table()
-        wide = points.pivot_table(index=["dataset", "method"], columns="cost_metric", values="cost", sort=False)
-        scores = points.groupby(["dataset", "method"])[["score", "score_low", "score_high", "n"]].first()
-        return wide.join(scores).sort_values("cost")
+        """A row for each method: what it costs, and its score in % with the interval; the cheapest first."""
+        shown = []
+        for dataset, points in self.table().groupby("dataset", sort=False):
+            for method in _by_cost(points):
+                rows = points[points["method"] == method].to_dict("records")
+                costs = {
+                    axis_label(row["cost_metric"]): _short(scale(row["cost_metric"]) * row["cost"]) for row in rows
+                }
+                score = interval_text(*(rows[0][name] for name in ("score", "score_low", "score_high")))
+                scored = {axis_label(self.metric): score, "n": rows[0]["n"]}
+                shown.append({"data set": dataset, "method": method_label(method)} | costs | scored)
+        return pd.DataFrame(shown)
 
     def equal_tokens(self) -> pd.DataFrame:
         """Each method beside a vote of vanilla answers that takes at most its tokens, as `at_equal_tokens`."""
         return at_equal_tokens(self.runs, self.metric, **self.clustered)
+
+    def display_equal_tokens(self) -> pd.DataFrame:
+        """The same in points of %, with tokens a question and both p."""
+        table = self.equal_tokens()
+        shown = {
+            "data set": table["dataset"],
+            "method": table["method"].map(method_label),
+            "tokens": table["tokens"].map("{:,.0f}".format),
+            "compared with": table["vote"].map(method_label),
+            "answers that vote": table["samples"],
+            "its tokens": table["vote_tokens"].map("{:,.0f}".format),
+            f"difference of {axis_label(self.metric)}": interval_texts(table, "difference", spec="+.1f"),
+            "p": table["p"].map(p_text),
+            "p (Holm)": table["p_holm"].map(p_text),
+            "n": table["n"],
+        }
+        return pd.DataFrame(shown)
 
     def figure(self) -> NotebookFigure:
         """The Pareto front by money, calls, tokens and computing time; saved with the table."""
@@ -245,6 +269,11 @@ def pareto_figure(points: pd.DataFrame, metric: str, note: str = "") -> Notebook
         handles = {mark: "on the front: no other method scores as much for less"}
         figure.legend(list(handles), list(handles.values()), title=note, title_fontsize=8, loc="outside lower center")
     return figure
+
+
+def _short(value: float) -> str:
+    """Three digits, and all those before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _by_cost(cells: pd.DataFrame) -> list[str]:

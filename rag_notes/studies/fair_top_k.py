@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from rag_notes.config import ConfigError, load_study
+from rag_notes.report.cells import interval_texts, method_label
 from rag_notes.report.curves import curve_figure, with_settings
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.report.scores_table import ScoresTable
@@ -57,6 +58,12 @@ class FairTopK(Study):
     def read(self) -> pd.DataFrame:
         """Mean distinct passages read per question, as `rag_notes.report.tables.counts`."""
         return counts(self.runs, ["distinct_passages"], **self.clustered)
+
+    def display_read(self) -> pd.DataFrame:
+        """Mean distinct passages read per question, with the interval, a column for each data set."""
+        read = self.read()
+        cells = read.assign(cell=interval_texts(read, scale=1), method=read["method"].map(method_label))
+        return cells.pivot_table(index="method", columns="dataset", values="cell", aggfunc="first", sort=False)
 
     def points(self) -> pd.DataFrame:
         """Some scores with `family` and the mean number of passages read, which the figure draws."""

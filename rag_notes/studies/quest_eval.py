@@ -13,7 +13,7 @@ from rag_notes.methods.parse import parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scores
 from rag_notes.metrics.stats import mean_interval
-from rag_notes.report.cells import interval_text, method_label
+from rag_notes.report.cells import interval_texts, method_label
 from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
@@ -56,7 +56,7 @@ class QuestEval(Study):
         table = table.assign(
             metric=table["metric"].map(METRIC_LABELS),
             method=table["method"].map(method_label),
-            cell=[interval_text(row["mean"], row["low"], row["high"]) for row in table.to_dict("records")],
+            cell=interval_texts(table),
         )
         return table.pivot_table(
             index=["dataset", "method", "n"], columns="metric", values="cell", aggfunc="first", sort=False

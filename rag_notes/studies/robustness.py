@@ -16,7 +16,7 @@ from rag_notes.config import ConfigError, build_methods, load_study
 from rag_notes.events import searches
 from rag_notes.metrics.stats import paired_difference
 from rag_notes.papers.numbers import paper_cells
-from rag_notes.report.cells import interval_text, method_label
+from rag_notes.report.cells import interval_text, interval_texts, method_label, p_text
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, counts, results
@@ -70,9 +70,40 @@ class Robustness(Study):
         """What was really read, as `noise_passages`."""
         return noise_passages(self.runs)
 
+    def display_passages(self) -> pd.DataFrame:
+        """What was really read: mean numbers of passages, and shares in %."""
+        table = self.passages()
+        shown = {
+            "data set": table["dataset"],
+            "noise (%)": table["noise_percent"],
+            "method": table["method"].map(method_label),
+            "questions": table["questions"],
+            "left out": table["left_out"],
+            "answered": table["answered"],
+            "gold passages": table["gold"].map("{:.2f}".format),
+            "noise passages": table["noise"].map("{:.2f}".format),
+            "with all gold (%)": (100 * table["all_gold"]).map("{:.1f}".format),
+            "with the answer (%)": (100 * table["answer"]).map("{:.1f}".format),
+        }
+        return pd.DataFrame(shown).replace("nan", "–")
+
     def losses(self) -> pd.DataFrame:
         """What each method loses from the least to the most noise, as `noise_losses`."""
         return noise_losses(self.noisy, **self.intervals)
+
+    def display_losses(self) -> pd.DataFrame:
+        """The same in points of %, with the paper's."""
+        table = self.losses()
+        shown = {
+            "data set": table["dataset"],
+            "method": table["method"].map(method_label),
+            "metric": table["metric"].map(METRIC_LABELS),
+            "change (points)": interval_texts(table, "change", spec="+.1f"),
+            "p": table["p"].map(p_text),
+            "n": table["n"],
+            "paper (points)": (100 * table["paper"]).map("{:+.1f}".format),
+        }
+        return pd.DataFrame(shown).replace("+nan", "–")
 
     def display(self) -> pd.DataFrame:
         """The scores in %, a column for each noise ratio."""
@@ -86,6 +117,17 @@ class Robustness(Study):
     def declined(self) -> pd.DataFrame:
         """The share of all questions that were declined, those that have an answer among them (RR of Table 4)."""
         return counts(self.plain, ["rejected"], **self.intervals)
+
+    def display_declined_of_all(self) -> pd.DataFrame:
+        """The same in %."""
+        table = self.declined()
+        shown = {
+            "data set": table["dataset"],
+            "method": table["method"].map(method_label),
+            "declined (%)": interval_texts(table),
+            "n": table["n"],
+        }
+        return pd.DataFrame(shown)
 
     def display_found(self) -> ScoresTable:
         """The scores in % of the questions with and without a gold answer in what is found, as `by_found`."""
@@ -135,7 +177,7 @@ def noise_table(table: pd.DataFrame, metrics: Sequence[str] = ANSWER_METRICS) ->
         {
             "data set": shown["dataset"],
             "metric": [METRIC_LABELS[metric] for metric in shown["metric"]],
-            "method": shown["method"],
+            "method": shown["method"].map(method_label),
             "noise": [f"{percent} % noise" for percent in shown["noise_percent"]],
             "cell": [_cell(row) for row in shown.to_dict("records")],
         }

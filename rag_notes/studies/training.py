@@ -14,7 +14,7 @@ import pandas as pd
 from rag_notes.config import load_study
 from rag_notes.files import here
 from rag_notes.metrics.stats import wilson
-from rag_notes.report.cells import interval_text
+from rag_notes.report.cells import interval_text, interval_texts
 from rag_notes.report.compare import compare_runs, differences
 from rag_notes.report.figures import STYLE, NotebookFigure
 from rag_notes.running.records import Run, RunInfo
@@ -195,8 +195,7 @@ class TrainingStudy(Study):
         """The rates of the chunk filter before and after, a row each, in % with their intervals."""
         if (rates := self.filter_rates()).empty:
             return rates
-        cells = [interval_text(row["value"], row["low"], row["high"]) for row in rates.to_dict("records")]
-        wide = rates.assign(cell=cells).pivot(index="dataset", columns="rate", values="cell")
+        wide = rates.assign(cell=interval_texts(rates, "value")).pivot(index="dataset", columns="rate", values="cell")
         passages = self.verdicts().groupby("dataset").agg(passages=("gold", "size"), gold=("gold", "sum"))
         columns = ["passages", "gold", *dict.fromkeys(rates["rate"])]
         return passages.join(wide).loc[list(dict.fromkeys(rates["dataset"])), columns].reset_index()
