@@ -52,3 +52,9 @@ def progress_bar(
         mininterval=interval,
         miniters=1,
     )
+
+
+def tell(bar: "tqdm[Any]", text: str) -> None:
+    """Print a line above a progress bar, as one of its own where there is no terminal; nothing where it is disabled."""
+    if not bar.disable:
+        bar.write(f"… {visible(text)}", file=sys.stderr)

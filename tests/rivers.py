@@ -33,6 +33,7 @@ def run_in(
     questions: Sequence[Question] = QUESTIONS,
     methods: Any = METHODS,
     llm: dict[str, Any] | None = None,
+    progress: bool = False,
     **options: Any,
 ) -> Run:
     settings: dict[str, Any] = {"concurrency": 4, "max_retries": 0, "timeout": 30.0} | (llm or {})
@@ -40,6 +41,6 @@ def run_in(
 
     async def run() -> Run:
         async with LLM("tiny", store=opened, base_url=base_url, **settings) as model:
-            return await evaluate(methods, questions, retriever, model, folder=folder, progress=False, **options)
+            return await evaluate(methods, questions, retriever, model, folder=folder, progress=progress, **options)
 
     return asyncio.run(run())

@@ -118,11 +118,11 @@ def test_a_notebook_shows_how_many_passages_and_parse_failures_a_rate_covers() -
     study = ContentFilter(load_study("content_filter", ["resamples=100"]), [], [RUN])
     covered: Any = study.display_coverage()
     assert covered[["passages", "parse failures"]].values.tolist() == [[10, 2]]
-    shown: Any = study.display().set_index("rate")
+    shown: Any = study.display().droplevel("data set")
     assert shown.loc["recall (gold kept)", ["counted", "paper, at least (%)"]].tolist() == ["2 of 3", "90"]
-    assert shown.loc["recall (gold kept)", "of the passages (%)"].startswith("66.7 [")
+    assert shown.loc["recall (gold kept)", "in %"].startswith("66.7 [")
     assert shown.loc["F1", ["counted", "paper, at least (%)"]].tolist() == ["–", "–"]
-    by_type: Any = study.display_by_type().set_index("type")
+    by_type: Any = study.display_by_type()
     assert by_type["passages"].to_dict() == {"bridge": 5, "single": 5}
     assert by_type.loc["single", "recall (gold kept)"].startswith("100.0 [")
 

@@ -311,11 +311,16 @@ def test_a_run_stopped_by_the_spending_limit_goes_on_with_a_higher_one(
     assert (tmp_path / "run" / "samples.jsonl").read_bytes() == (tmp_path / "alone" / "samples.jsonl").read_bytes()
 
 
-def test_a_refused_key_ends_the_run_and_keeps_what_was_done(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
+def test_a_refused_key_ends_the_run_and_keeps_what_was_done(
+    server: Loopback, retriever: BM25, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     questions = [*QUESTIONS[:6], Question("locked", "On which river does Lima <401> lie?", ("x",)), *QUESTIONS[6:]]
     one = {"concurrency": 1}
     with pytest.raises(FatalLLMError, match="refused the API key"):
-        run_in(tmp_path, server.base_url, retriever, questions=questions, methods=[vanilla], llm=one)
+        run_in(tmp_path, server.base_url, retriever, questions=questions, methods=[vanilla], llm=one, progress=True)
+    told = [line for line in capsys.readouterr().err.splitlines() if "stopping once the answers under way" in line]
+    assert len(told) == 1
+    assert "refused the API key" in told[0]
     stopped = load_run(tmp_path)
     assert stopped.info.status.startswith("stopped: ")
     assert "locked" not in {sample.question.id for sample in stopped.samples}

@@ -31,7 +31,7 @@ from rag_notes.running.run_files import (
     write_info,
     write_samples,
 )
-from rag_notes.terminal import progress_bar
+from rag_notes.terminal import progress_bar, tell
 from rag_notes.types import Dataset, InputError, Question
 
 QUESTIONS_PER_SLOT = 4  # under way for each concurrent call, so that every slot stays busy
@@ -126,6 +126,7 @@ async def _work_off(
             try:
                 errors += await make(key)
             except (FatalLLMError, RetrieverError) as fatal:
+                tell(bar, f"{told}: stopping once the answers under way are done: {fatal}")
                 stop.append(fatal)
                 return
             bar.set_postfix_str(_progress(llm, errors), refresh=False)

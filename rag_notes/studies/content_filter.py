@@ -65,7 +65,7 @@ class ContentFilter(Study):
         """What the verdicts cover, with the numbers of passages and of verdicts that could not be parsed."""
         verdicts = self.verdicts().groupby("dataset")["parse_failure"].agg(["size", "sum"])
         table = self.coverage().join(verdicts, on="dataset").fillna({"size": 0, "sum": 0})
-        return table.astype({"size": int, "sum": int}).rename(columns=_COVERED)
+        return table.astype({"size": int, "sum": int}).rename(columns=_COVERED).set_index("data set")
 
     def table(self) -> pd.DataFrame:
         """The rates of the chunk filter by data set, as `filter_rates`."""
@@ -77,18 +77,18 @@ class ContentFilter(Study):
         shown = {
             "data set": rates["dataset"],
             "rate": rates["rate"],
-            "of the passages (%)": interval_texts(rates, "value"),
+            "in %": interval_texts(rates, "value"),
             "counted": _counted(rates),
             "paper, at least (%)": (100 * rates["paper"]).map("{:.0f}".format),
         }
-        return pd.DataFrame(shown).replace("nan", "–")
+        return pd.DataFrame(shown).replace("nan", "–").set_index(["data set", "rate"])
 
     def display_by_type(self) -> pd.DataFrame:
         """The rates by type of question in %, with the number of passages."""
         rates = filter_rates(self.verdicts(), by="type", **self.intervals)
         wide = rates.assign(cell=interval_texts(rates, "value")).pivot(index="type", columns="rate", values="cell")
         passages = rates[rates["rate"] == "accuracy"].set_index("type")["of"].rename("passages")
-        return wide[list(dict.fromkeys(rates["rate"]))].join(passages).reset_index()
+        return wide[list(dict.fromkeys(rates["rate"]))].join(passages)
 
     def display_sentences(self) -> pd.DataFrame:
         """What the sentence filter did, in %."""
@@ -96,10 +96,10 @@ class ContentFilter(Study):
         shown = {
             "data set": table["dataset"],
             "what": table["what"],
-            "share (%)": interval_texts(table, "value"),
+            "in %": interval_texts(table, "value"),
             "counted": _counted(table),
         }
-        return pd.DataFrame(shown)
+        return pd.DataFrame(shown).set_index(["data set", "what"])
 
     def figure(self) -> NotebookFigure:
         """The confusion matrix of each data set; saved with the verdicts."""

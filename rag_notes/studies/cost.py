@@ -94,7 +94,7 @@ class Cost(Study):
                 score = interval_text(*(rows[0][name] for name in ("score", "score_low", "score_high")))
                 scored = {axis_label(self.metric): score, "n": rows[0]["n"]}
                 shown.append({"data set": dataset, "method": method_label(method)} | costs | scored)
-        return pd.DataFrame(shown)
+        return pd.DataFrame(shown).set_index(["data set", "method"])
 
     def equal_tokens(self) -> pd.DataFrame:
         """Each method beside a vote of vanilla answers that takes at most its tokens, as `at_equal_tokens`."""
@@ -115,7 +115,7 @@ class Cost(Study):
             "p (Holm)": table["p_holm"].map(p_text),
             "n": table["n"],
         }
-        return pd.DataFrame(shown)
+        return pd.DataFrame(shown).set_index(["data set", "method"])
 
     def figure(self) -> NotebookFigure:
         """The Pareto front by money, calls, tokens and computing time; saved with the table."""

@@ -63,7 +63,8 @@ class FairTopK(Study):
         """Mean distinct passages read per question, with the interval, a column for each data set."""
         read = self.read()
         cells = read.assign(cell=interval_texts(read, scale=1), method=read["method"].map(method_label))
-        return cells.pivot_table(index="method", columns="dataset", values="cell", aggfunc="first", sort=False)
+        wide = cells.pivot_table(index="method", columns="dataset", values="cell", aggfunc="first", sort=False)
+        return wide.rename_axis(columns="data set")
 
     def points(self) -> pd.DataFrame:
         """Some scores with `family` and the mean number of passages read, which the figure draws."""

@@ -85,7 +85,7 @@ class Robustness(Study):
             "with all gold (%)": (100 * table["all_gold"]).map("{:.1f}".format),
             "with the answer (%)": (100 * table["answer"]).map("{:.1f}".format),
         }
-        return pd.DataFrame(shown).replace("nan", "–")
+        return pd.DataFrame(shown).replace("nan", "–").set_index(["data set", "noise (%)", "method"])
 
     def losses(self) -> pd.DataFrame:
         """What each method loses from the least to the most noise, as `noise_losses`."""
@@ -103,7 +103,7 @@ class Robustness(Study):
             "n": table["n"],
             "paper (points)": (100 * table["paper"]).map("{:+.1f}".format),
         }
-        return pd.DataFrame(shown).replace("+nan", "–")
+        return pd.DataFrame(shown).replace("+nan", "–").set_index(["data set", "method"])
 
     def display(self) -> pd.DataFrame:
         """The scores in %, a column for each noise ratio."""
@@ -127,7 +127,7 @@ class Robustness(Study):
             "declined (%)": interval_texts(table),
             "n": table["n"],
         }
-        return pd.DataFrame(shown)
+        return pd.DataFrame(shown).set_index(["data set", "method"])
 
     def display_found(self) -> ScoresTable:
         """The scores in % of the questions with and without a gold answer in what is found, as `by_found`."""
