@@ -1,12 +1,19 @@
-"""What a million tokens of a model cost and take: the tables conf/prices.yaml and conf/speeds.yaml."""
+"""What a million tokens of a model cost and take: the tables conf/prices.yaml and conf/speeds.yaml.
+
+Files of these names in the folder one stands in add to the package's, and win.
+"""
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
+from rag_notes.files import here
 from rag_notes.llm.usage import Price
 from rag_notes.options import CONF
+from rag_notes.types import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +24,38 @@ class Rate(Price):
     source: str
 
 
-@cache
 def load_prices() -> dict[str, Rate]:
-    """The prices of models, in US dollars."""
-    return _rates("prices")
+    """The prices of models, in US dollars. Raises InputError where a file is not such a table."""
+    return _load("prices.yaml")
+
+
+def load_speeds() -> dict[str, Rate]:
+    """The measured speeds of models, in seconds of computing. Raises InputError where a file is not such a table."""
+    return _load("speeds.yaml")
+
+
+def _load(name: str) -> dict[str, Rate]:
+    own = here() / "conf" / name
+    return _shipped(name) | (_read(own) if own.is_file() and own != CONF / name else {})
 
 
 @cache
-def load_speeds() -> dict[str, Rate]:
-    """The measured speeds of models, in seconds of computing."""
-    return _rates("speeds")
+def _shipped(name: str) -> dict[str, Rate]:
+    return _read(CONF / name)
 
 
-def _rates(name: str) -> dict[str, Rate]:
-    table = yaml.safe_load((CONF / f"{name}.yaml").read_text(encoding="utf-8"))
-    return {model: Rate(**rate) for model, rate in table.items()}
+def _read(file: Path) -> dict[str, Rate]:
+    try:
+        return _TABLE.validate_python(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        problem = error
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            problem = ValueError(f"{', '.join(map(str, first['loc']))}: {first['msg']}")
+        raise InputError(
+            f"{file}: {problem}; a line is meant such as "
+            'NAME: {prompt: 0.15, completion: 0.6, date: "2026-01-31", source: "where this stands"}'
+        ) from None
+
+
+_TABLE = TypeAdapter(dict[str, Rate])

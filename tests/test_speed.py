@@ -53,6 +53,24 @@ def test_a_live_model_is_asked_one_call_at_a_time_and_never_twice_the_same(tmp_p
     assert not store.exists()
 
 
+def test_speeds_of_ones_own_stand_in_the_folder_one_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = load_speeds()
+    (tmp_path / "conf").mkdir()
+    own = tmp_path / "conf" / "speeds.yaml"
+    line = '{prompt: 10, completion: 200, date: "2026-01-31", source: "ours"}'
+    own.write_text(f"mine: {line}\n{next(iter(shipped))}: {line}\n", encoding="utf-8")
+    speeds = load_speeds()
+    assert set(speeds) == {*shipped, "mine"}
+    assert {speed.prompt for name, speed in speeds.items() if name in ("mine", next(iter(shipped)))} == {10}
+    for bad, named in [("mine: {prompt: ten}\n", "mine, prompt"), ("- 1\n", "dictionary"), ("a: [\n", "expected")]:
+        own.write_text(bad, encoding="utf-8")
+        with pytest.raises(InputError, match=named) as refused:
+            load_speeds()
+        assert str(own) in str(refused.value)
+        assert "a line is meant such as" in str(refused.value)
+
+
 def test_recorded_responses_have_no_speed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["speed"]) == 2
     assert "choose a model with llm=openai or local" in capsys.readouterr().err
