@@ -52,7 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     argcomplete.autocomplete(parser)
-    args = parser.parse_args(arguments)
+    args, behind = parser.parse_known_args(arguments)
+    if unknown := [word for word in behind if word.startswith("-") or not hasattr(args, "options")]:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if behind:  # options that stand behind a flag, which argparse takes in one piece only
+        args.options = [*args.options, *behind]
     try:
         return int(args.command(args))
     except (InputError, LLMError, RetrieverError, ImportError, OSError) as error:

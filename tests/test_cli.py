@@ -100,6 +100,19 @@ def test_a_command_that_does_not_exist_is_refused(arguments: list[str], capsys: 
     assert "usage: rag-notes" in capsys.readouterr().err
 
 
+def test_options_may_stand_before_and_behind_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for words in (["method=vanilla", "limit=3", "--cfg", "job"], ["method=vanilla", "--cfg", "job", "limit=3"]):
+        assert main(["run", *words]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert "limit: 3" in shown[0]
+    for words in (["run", "--cfg", "job", "limit=3", "--bogus"], ["runs", "a", "b"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
+        assert f"unrecognized arguments: {words[-1]}" in capsys.readouterr().err
+
+
 def test_config_shows_what_the_options_give(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["config", "dataset=musique", "method=[vanilla,deepnote]", "method.deepnote.max_step=1", "limit=4"]) == 0
