@@ -133,6 +133,11 @@ class LLM:
         """The LLM that answers a stage: another one where `stages` names it, else this one."""
         return self.stages.get(stage, self)
 
+    def taken(self, keys: Sequence[str]) -> dict[str, tuple[float, int]]:
+        """The seconds and retries of stored responses by key, as `ResponseStore.taken`, of all stages."""
+        stores = {id(llm.store): llm.store for llm in (self, *self.stages.values())}
+        return {key: value for store in stores.values() for key, value in store.taken(keys).items()}
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

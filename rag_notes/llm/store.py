@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -157,15 +157,15 @@ class ResponseStore:
             row = db.execute("SELECT key, request, response, digest FROM responses WHERE key = ?", (key,)).fetchone()
         return None if row is None else self._read(*row)
 
-    def taken(self, key: str) -> tuple[float, int] | None:
-        """The seconds that the response under `key` took and its retries, or None; what `get` checks is not checked."""
+    def taken(self, keys: Sequence[str]) -> dict[str, tuple[float, int]]:
+        """The seconds that each stored response took, and its retries, by key; what `get` checks is not checked."""
         with self._guarded() as db:
             found = db.execute(
-                "SELECT json_extract(response, '$.seconds'), coalesce(json_extract(response, '$.retries'), 0) "
-                "FROM responses WHERE key = ?",
-                (key,),
-            ).fetchone()
-        return None if found is None else (float(found[0]), int(found[1]))
+                "SELECT key, json_extract(response, '$.seconds'), coalesce(json_extract(response, '$.retries'), 0) "
+                "FROM responses WHERE key IN (SELECT value FROM json_each(?))",
+                (json.dumps(keys),),
+            ).fetchall()
+        return {key: (float(seconds), int(retries)) for key, seconds, retries in found}
 
     def put(self, request: dict[str, Any], response: Response) -> Response:
         """Store `response` and return what the store holds under its key: an earlier response wins.

@@ -6,6 +6,7 @@ import platform
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ Method = Callable[..., Awaitable[str]]
 
 RECORDED = "recorded"  # the endpoint of a run that was made from stored responses alone
 _VERSIONS = ("rag-notes", "openai", "tantivy", "numpy", "scipy")
+_version = cache(importlib.metadata.version)  # which reads files
 
 
 def describe(
@@ -55,7 +57,7 @@ def describe(
         scoring=code_hash(score),
         repeat=repeat,
         endpoint=llm.base_url or RECORDED,
-        versions={"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _VERSIONS},
+        versions={"python": platform.python_version()} | {name: _version(name) for name in _VERSIONS},
         git=_git(),
     )
 

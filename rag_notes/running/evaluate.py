@@ -223,19 +223,19 @@ def _account(info: RunInfo, samples: Sequence[Sample], of: int, llm: LLM) -> Run
         errors += sample.error is not None
         used |= _prompts_of(sample)
         asks = answered(sample.trace)
-        taken = [llm.of(ask.stage).store.taken(ask.key) for ask in asks]
+        taken = llm.taken([ask.key for ask in asks])
         before = info.seconds.get(sample.method, {}).get(sample.question.id)
-        if None not in taken:
-            seconds[sample.method][sample.question.id] = round(sum(one[0] for one in taken if one), 3)
+        if all(ask.key in taken for ask in asks):
+            seconds[sample.method][sample.question.id] = round(sum(taken[ask.key][0] for ask in asks), 3)
         elif before is not None:
             seconds[sample.method][sample.question.id] = before
-        for ask, of_ask in zip(asks, taken, strict=True):
+        for ask in asks:
             if ask.key in counted:
                 continue
             counted.add(ask.key)
             prompt_tokens += ask.prompt_tokens
             completion_tokens += ask.completion_tokens
-            retries += of_ask[1] if of_ask else 0
+            retries += taken[ask.key][1] if ask.key in taken else 0
             of_call = _cost([ask], llm)
             cost = of_call if not calls else None if cost is None or of_call is None else cost + of_call
             calls += 1

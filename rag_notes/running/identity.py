@@ -7,7 +7,7 @@ import re
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -29,9 +29,8 @@ def code_hash(function: Callable[..., Any]) -> str:
         thing = waiting.pop()
         place = f"{thing.__module__}.{thing.__qualname__}"
         if place not in parts:
-            tree = _tree(thing)
-            parts[place] = ast.dump(tree)
-            for name, value in sorted(_used(tree, vars(inspect.getmodule(thing) or object))):
+            parts[place], names, attributes = _parsed(thing)
+            for name, value in _used(names, attributes, vars(inspect.getmodule(thing) or object)):
                 if isinstance(found := inspect.unwrap(value) if callable(value) else value, FunctionType | type):
                     if _is_ours(found.__module__):
                         waiting.append(found)
@@ -46,7 +45,8 @@ def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cache
-def _tree(thing: Any) -> ast.Module:
+def _parsed(thing: Any) -> tuple[str, list[str], list[tuple[str, str]]]:
+    """The code of a thing without its texts, the names that stand in it, and the names with an attribute."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -54,22 +54,31 @@ def _tree(thing: Any) -> ast.Module:
             node.body = [line for line in node.body if not _is_text(line)] or [ast.Pass()]
         elif isinstance(node, ast.Module) and body:
             node.body = [line for line in node.body if not _is_text(line)]
-    return tree
+    nodes = list(ast.walk(tree))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    attributes = {
+        (node.value.id, node.attr)
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    return ast.dump(tree), sorted(names), sorted(attributes)
 
 
 def _is_text(line: ast.stmt) -> bool:
     return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
 
 
-def _used(tree: ast.Module, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The names of a module that the code uses, with what they stand for; of a module the attributes used."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in known and not isinstance(known[node.id], ModuleType):
-            yield node.id, known[node.id]
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module = known.get(node.value.id)
-            if isinstance(module, ModuleType) and hasattr(module, node.attr):
-                yield f"{node.value.id}.{node.attr}", getattr(module, node.attr)
+def _used(
+    names: Sequence[str], attributes: Sequence[tuple[str, str]], known: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Which of the names a module knows, with what they stand for; of a module the attributes used."""
+    for name in names:
+        if name in known and not isinstance(known[name], ModuleType):
+            yield name, known[name]
+    for name, attribute in attributes:
+        module = known.get(name)
+        if isinstance(module, ModuleType) and hasattr(module, attribute):
+            yield f"{name}.{attribute}", getattr(module, attribute)
 
 
 @cache

@@ -141,7 +141,8 @@ def _expected(played: Sequence[Replayed], like: Sequence[Replayed], bound: float
     for field in ("prompt_tokens", "completion_tokens"):
         tokens[field] = to_make * _mean([getattr(call, field) for call in flat]) if to_make else 0.0
     if to_make:  # only responses of this very model's store say how fast it is
-        times = [known[0] for call in flat if (known := llm.of(call.stage).store.taken(call.key))]
+        known = llm.taken([call.key for call in flat])
+        times = [known[call.key][0] for call in flat if call.key in known]
         seconds = to_make * _mean(times) / llm.concurrency if whole else math.nan
     return {
         "complete": whole,
