@@ -116,12 +116,15 @@ def table(*runs: Run | Sequence[Run], baseline: str | None = "vanilla", clusters
     return ScoresTable(results(given, baseline=_baseline(given, baseline), clusters=clusters))
 
 
-def figure(*runs: Run, baseline: str | None = "vanilla") -> "NotebookFigure":
-    """Draw scores of runs with intervals. Example: `rn.figure(run)`."""
-    from rag_notes.report.figures import main_figure  # noqa: PLC0415 - matplotlib loads slowly
-    from rag_notes.report.tables import results  # noqa: PLC0415
+def figure(*runs: Run, baseline: str | None = "vanilla", metrics: Sequence[str] | None = None) -> "NotebookFigure":
+    """Draw scores of runs with intervals, a row of panels a data set; `metrics` are those of answers if none are named.
 
-    return main_figure(results(runs, baseline=_baseline(runs, baseline)))
+    Example: `rn.figure(run)`, or `rn.figure(run, other, metrics=["f1", "all_gold_seen"])`.
+    """
+    from rag_notes.report.figures import main_figure  # noqa: PLC0415 - matplotlib loads slowly
+    from rag_notes.report.tables import ANSWER_METRICS, results  # noqa: PLC0415
+
+    return main_figure(results(runs, baseline=_baseline(runs, baseline)), metrics=metrics or ANSWER_METRICS)
 
 
 def trace(run: Run, method: str, question_id: str) -> "Trace":

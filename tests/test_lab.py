@@ -81,11 +81,13 @@ def test_what_there_is_not_is_named_with_what_there_is(lab: Lab, tmp_path: Path)
 def test_a_run_is_shown_as_table_figure_trace_and_comparison(lab: Lab) -> None:
     made = run(lab, {"vanilla": parrot, "other": parrot})
     table = rn.table(made).to_html()
-    assert "vanilla" in table
+    assert "Vanilla RAG<" in table
     assert "50.0" in table
-    assert "differs from vanilla" in table
+    assert "differs from Vanilla RAG" in table
     assert "differs from" not in rn.table(made.only(["other"])).to_html()
     assert rn.figure(made)._repr_png_()[0].startswith(b"\x89PNG")
+    panels = [axes.get_xlabel().split("\n")[0] for axes in rn.figure(made, metrics=["f1"]).axes]
+    assert panels == ["F1 (%)"]
     trace = rn.trace(made, "other", "two")
     assert "note kept\n    + Rouen" in repr(trace)
     assert "Where did Bizet die?" in trace._repr_html_()

@@ -23,7 +23,7 @@ def test_scores_table_in_html() -> None:
     assert page.index("Vanilla RAG") < page.index("deep&lt;note&gt;")
     assert "deep&lt;note&gt;" in page and "deep<note>" not in page
     assert page == ScoresTable(results([run])).to_html()
-    for said in ("95 %", "9 to 10", "differs from vanilla", "p < 0.05", "Wilson", "sign-flip", "Holm"):
+    for said in ("95 %", "9 to 10", "differs from Vanilla RAG", "p < 0.05", "Wilson", "sign-flip", "Holm"):
         assert said in page
 
 

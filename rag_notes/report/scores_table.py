@@ -209,8 +209,8 @@ def _caption(table: pd.DataFrame) -> str:
     parts += [text for column, text in EXPLAINED.items() if column in table]
     if baseline:
         parts.append(
-            f"* differs from {baseline} with p < {1 - level:.2g} (two-sided paired sign-flip permutation test, "
-            "Holm-corrected for the methods of a column)."
+            f"* differs from {method_label(baseline)} with p < {1 - level:.2g} (two-sided paired sign-flip permutation "
+            "test, Holm-corrected for the methods of a column)."
         )
     if any(_disagreeing(row) for row in table.to_dict("records")):
         parts.append(
