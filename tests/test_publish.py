@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+import rag_notes as rn
 from rag_notes.cli import main
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
+from rag_notes.files import SHIPPED
+from rag_notes.report.figures import save_figure
+from rag_notes.report.tables import results
 from rag_notes.running.publish import check, publish, without_text
 from rag_notes.running.records import Condition, RecordError, Sample, SampleError, require_text
 from rag_notes.running.run_files import PUBLISHED, load_run, write_info
@@ -144,3 +148,16 @@ def test_what_the_project_publishes_is_without_text() -> None:
     for path in PUBLISHED.glob("*/samples.jsonl"):
         for sample in load_run(path.parent).samples:
             assert sample == without_text(sample)
+
+
+def test_the_figure_in_the_readme_is_that_of_the_published_runs(tmp_path: Path) -> None:
+    folder = SHIPPED / "data" / "results"
+    names = (
+        "hotpotqa-Qwen2.5-Coder-1.5B-Instruct-85506ff251",
+        "twowikimultihopqa-Qwen2.5-Coder-1.5B-Instruct-2c6eb1ea1d",
+    )
+    runs = [rn.load(folder / name) for name in names]
+    png, *_ = save_figure(rn.figure(*runs, metrics=["f1", "all_gold_seen"]), results(runs), tmp_path, "multihop")
+    assert png.read_bytes() == (SHIPPED / "docs" / "img" / "multihop.png").read_bytes(), (
+        "docs/img/multihop.png has drifted: draw it again as this test does"
+    )
