@@ -52,11 +52,12 @@ class CaseStudies(Study):
 
     def display(self, question_ids: Sequence[str] | None = None) -> pd.DataFrame:
         """Who answered what, of the questions shown or of these."""
-        return answers(self.runs[0], self.shown if question_ids is None else question_ids)
+        table = answers(self.runs[0], self.shown if question_ids is None else question_ids)
+        return table.rename(columns={name: method_label(name) for name in self.runs[0].methods})
 
     def figure(self) -> NotebookFigure:
         """Who got which question right; saved with the answers."""
-        return self.save(cases_figure(self.runs[0], self.shown), self.display().reset_index())
+        return self.save(cases_figure(self.runs[0], self.shown), answers(self.runs[0], self.shown).reset_index())
 
     def traces(self) -> list["SideBySide"]:
         """The traces of all methods side by side, for each question shown."""

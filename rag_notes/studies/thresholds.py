@@ -6,7 +6,8 @@ import pandas as pd
 
 from rag_notes.config import build_methods, load_study
 from rag_notes.methods.about import about_of
-from rag_notes.report.curves import curve_figure, with_settings
+from rag_notes.report.cells import method_label
+from rag_notes.report.curves import axis_label, curve_figure, with_settings
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.report.tables import counts
@@ -66,8 +67,17 @@ class Thresholds(Study):
     def display_taken(self) -> pd.DataFrame:
         """Means per question, a row for each setting."""
         taken = by_setting(self.taken(), self.runs, self.limits)
-        index = ["dataset", "family", "setting"]
-        return taken.pivot_table(index=index, columns="metric", values="mean", sort=False).round(2)
+        shown = pd.DataFrame(
+            {
+                "data set": taken["dataset"],
+                "method": taken["family"].map(method_label),
+                "setting": taken["setting"],
+                "metric": taken["metric"].map(axis_label),
+                "mean": taken["mean"],
+            }
+        )
+        index = ["data set", "method", "setting"]
+        return shown.pivot_table(index=index, columns="metric", values="mean", sort=False).round(2)
 
     def figure(self) -> NotebookFigure:
         """The methods with two limits, DeepNote and Adaptive-Note; saved with the points of all methods."""
