@@ -205,7 +205,7 @@ def test_a_run_from_recordings_ends_with_a_table_and_code_0(
     capsys.readouterr()
     assert main(["run", *options, "retry_errors=true"]) == 0
     out, err = capsys.readouterr()
-    assert "vanilla" in out
+    assert "Vanilla RAG" in out
     assert "failed" not in err
     run = load_run(folder)
     assert run.info.samples == Progress(4, 4, 0)

@@ -94,7 +94,7 @@ def test_results_by_noise_have_the_data_sets_own_name() -> None:
     shown: Any = noise_table(table)
     assert shown.columns.tolist() == ["0 % noise", "100 % noise"]
     low, high, _ = wilson(1, 4)
-    assert shown.loc[("made", "F1", "vanilla"), "100 % noise"] == f"25.0 [{100 * low:.1f}, {100 * high:.1f}]"
+    assert shown.loc[("made", "F1", "Vanilla RAG"), "100 % noise"] == f"25.0 [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def test_what_was_read_is_counted_for_the_questions_that_were_answered() -> None:
