@@ -329,6 +329,15 @@ def test_a_refused_key_ends_the_run_and_keeps_what_was_done(
     assert run.info.samples == Progress(13, 13, 0)
 
 
+def test_calls_that_fail_together_are_told_of_once(
+    server: Loopback, retriever: BM25, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = [Question(f"locked{n}", f"On which river does town {n} <401> lie?", ("x",)) for n in range(4)]
+    with pytest.raises(FatalLLMError, match="refused the API key"):
+        run_in(tmp_path, server.base_url, retriever, questions=questions, methods=[vanilla], progress=True)
+    assert capsys.readouterr().err.count("stopping once the answers under way are done") == 1
+
+
 def test_the_samples_do_not_depend_on_how_many_calls_are_made_at_once(
     server: Loopback, retriever: BM25, tmp_path: Path
 ) -> None:

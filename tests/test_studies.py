@@ -15,12 +15,12 @@ from rag_notes.llm.usage import Price
 from rag_notes.report.curves import axis_label, count_label, curve_figure, with_settings
 from rag_notes.report.figures import save_figure
 from rag_notes.report.tables import counts, results
-from rag_notes.running.records import Condition, MethodInfo, Progress, Run, Sample
+from rag_notes.running.records import Condition, MethodInfo, Progress, Run, Sample, SampleError
 from rag_notes.running.run import run_methods
 from rag_notes.studies import ablation, fair_top_k, main_results, prompts, top_k
 from rag_notes.studies.base import Study, once, rn_options
 from rag_notes.studies.case_studies import CaseStudies, SideBySide, answers, cases_figure, pick_cases
-from rag_notes.studies.cost import costs_and_scores, pareto_figure, priced, timed
+from rag_notes.studies.cost import Cost, costs_and_scores, pareto_figure, priced, timed
 from rag_notes.studies.thresholds import Thresholds, by_setting
 from tests.made import make_info, make_sample
 
@@ -301,3 +301,11 @@ def test_a_parameter_of_another_type_is_refused(given: dict[str, Any], message: 
 def test_the_study_of_prompts_refuses_one_set() -> None:
     with pytest.raises(ConfigError, match="prompts=small: this study runs papers and small"):
         asyncio.run(prompts.run(["prompts=small"], progress=False))
+
+
+def test_a_cost_study_of_failures_alone_shows_empty_tables() -> None:
+    error = SampleError("LLMError", "gone")
+    failed = replace(RUN, samples=[replace(one, error=error, metrics={}, trace=[]) for one in RUN.samples])
+    study = Cost(load_study("cost", ["resamples=100"]), [], [failed], "acc", "")
+    assert study.display().empty
+    assert study.display_equal_tokens().empty

@@ -9,7 +9,7 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import pairwise
 
 import jieba
@@ -102,7 +102,6 @@ _BOTH_SIDES = re.compile(
 _NEGATED_YES = re.compile(r"不是|不对|不正确|并非|不(?=\W|$)")
 
 
-@lru_cache(maxsize=4096)  # the same passages are read by many methods
 def normalize_answer(text: str, language: Language = "en") -> str:
     """Return the text in lower case without punctuation, without a/an/the and with single spaces.
 

@@ -5,9 +5,12 @@ gold, which a mean must leave out rather than count as 0.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from rag_notes.metrics.answer import normalize_answer
 from rag_notes.types import Hit, InputError, Language, Passage, Question
+
+_normalized = lru_cache(maxsize=4096)(normalize_answer)  # many methods read the same passages
 
 
 def all_gold_at_k(hits: Sequence[Hit | Passage | str], gold_ids: Sequence[str], k: int | None = None) -> float | None:
@@ -34,7 +37,7 @@ def answer_in_passages(
     wanted = [normal for answer in answers if (normal := normalize_answer(answer, language))]
     if not wanted:
         return None
-    texts = (normalize_answer(field, language) for hit in hits_or_passages for field in _fields(hit))
+    texts = (_normalized(field, language) for hit in hits_or_passages for field in _fields(hit))
     return float(any(answer in text for text in texts for answer in wanted))
 
 

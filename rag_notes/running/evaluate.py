@@ -126,7 +126,8 @@ async def _work_off(
             try:
                 errors += await make(key)
             except (FatalLLMError, RetrieverError) as fatal:
-                tell(bar, f"{told}: stopping once the answers under way are done: {fatal}")
+                if not stop:  # the others under way mostly meet the same
+                    tell(bar, f"{told}: stopping once the answers under way are done: {fatal}")
                 stop.append(fatal)
                 return
             bar.set_postfix_str(_progress(llm, errors), refresh=False)

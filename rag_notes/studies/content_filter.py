@@ -106,11 +106,6 @@ class ContentFilter(Study):
         return self.save(confusion_figure(self.verdicts()), self.verdicts())
 
 
-def _counted(table: pd.DataFrame) -> list[str]:
-    """What each share counts, of how many."""
-    return ["–" if pd.isna(of) else f"{k:,} of {of:,}" for k, of in zip(table["count"], table["of"], strict=True)]
-
-
 def chunk_verdicts(runs: Sequence[Run]) -> pd.DataFrame:
     """A row for each passage that the chunk filter saw in the first iteration, whose query is the question.
 
@@ -295,6 +290,11 @@ def _add(counts: dict[tuple[str, str], list[int]], dataset: str, what: str, k: i
     cell = counts.setdefault((dataset, what), [0, 0])
     cell[0] += k
     cell[1] += n
+
+
+def _counted(table: pd.DataFrame) -> list[str]:
+    """What each share counts, of how many."""
+    return ["–" if pd.isna(of) else f"{k:,} of {of:,}" for k, of in zip(table["count"], table["of"], strict=True)]
 
 
 def _f1_interval(verdicts: pd.DataFrame, confidence: float, resamples: int, seed: int) -> tuple[float, float]:

@@ -84,8 +84,10 @@ class Cost(Study):
 
     def display(self) -> pd.DataFrame:
         """A row for each method: what it costs, and its score in % with the interval; the cheapest first."""
+        if (table := self.table()).empty:
+            return table
         shown = []
-        for dataset, points in self.table().groupby("dataset", sort=False):
+        for dataset, points in table.groupby("dataset", sort=False):
             for method in _by_cost(points):
                 rows = points[points["method"] == method].to_dict("records")
                 costs = {
@@ -200,8 +202,9 @@ def at_equal_tokens(
     """
     rows: list[dict[str, Any]] = []
     for run in pooled(dict(enumerate(runs))).values():
-        frame = run.frame()
-        answered = frame[frame["error"].isna() & frame[metric].notna()] if metric in frame else frame[:0]
+        if metric not in (frame := run.frame()):
+            continue
+        answered = frame[frame["error"].isna() & frame[metric].notna()]
         tokens = answered.groupby("method")["tokens"].mean().to_dict()
         scores = answered.pivot_table(index="question_id", columns="method", values=metric, sort=False)
         of_question = gold_clusters(run.questions)

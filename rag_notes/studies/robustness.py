@@ -72,7 +72,8 @@ class Robustness(Study):
 
     def display_passages(self) -> pd.DataFrame:
         """What was really read: mean numbers of passages, and shares in %."""
-        table = self.passages()
+        if (table := self.passages()).empty:
+            return table
         shown = {
             "data set": table["dataset"],
             "noise (%)": table["noise_percent"],
