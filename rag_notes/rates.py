@@ -47,15 +47,15 @@ def _shipped(name: str) -> dict[str, Rate]:
 def _read(file: Path) -> dict[str, Rate]:
     try:
         return _TABLE.validate_python(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = ": ".join([*map(str, first["loc"]), first["msg"]])
     except (OSError, ValueError, yaml.YAMLError) as error:
-        problem = error
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            problem = ValueError(f"{', '.join(map(str, first['loc']))}: {first['msg']}")
-        raise InputError(
-            f"{file}: {problem}; a line is meant such as "
-            'NAME: {prompt: 0.15, completion: 0.6, date: "2026-01-31", source: "where this stands"}'
-        ) from None
+        problem = " ".join(str(error).split())
+    raise InputError(
+        f"{file}: {problem}; a line is meant such as "
+        'NAME: {prompt: 0.15, completion: 0.6, date: "2026-01-31", source: "where this stands"}'
+    )
 
 
 _TABLE = TypeAdapter(dict[str, Rate])

@@ -63,7 +63,7 @@ def test_speeds_of_ones_own_stand_in_the_folder_one_stands_in(tmp_path: Path, mo
     speeds = load_speeds()
     assert set(speeds) == {*shipped, "mine"}
     assert {speed.prompt for name, speed in speeds.items() if name in ("mine", next(iter(shipped)))} == {10}
-    for bad, named in [("mine: {prompt: ten}\n", "mine, prompt"), ("- 1\n", "dictionary"), ("a: [\n", "expected")]:
+    for bad, named in [("mine: {prompt: ten}\n", "mine: prompt"), ("- 1\n", "dictionary"), ("a: [\n", "expected")]:
         own.write_text(bad, encoding="utf-8")
         with pytest.raises(InputError, match=named) as refused:
             load_speeds()
