@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help reproduce check test bench torture lock
+.PHONY: help reproduce check test training bench torture lock
 
 bin := .venv/bin
 new_enough := import sys; sys.exit(sys.version_info < (3, 11))
@@ -35,19 +35,25 @@ test: .venv/.ready ## set up .venv, then check style, types, import contracts an
 	$(bin)/lint-imports --no-cache
 	$(bin)/python -m pytest -n 2 --dist loadgroup
 
+training: .venv-train/.ready ## set up .venv-train (PyTorch without CUDA), then test training the whole way
+	LD_LIBRARY_PATH=.venv-train/no-cuda RAG_NOTES_REQUIRE_TRAINING=1 \
+		.venv-train/bin/python -m pytest tests/test_training.py
+
 bench: .venv/.ready ## set up .venv, then measure the speed and how retrieval scales (SIZES="10000 100000" for less)
 	$(bin)/python -m tests.bench $(SIZES)
 
 torture: .venv/.ready ## set up .venv, then run methods against a server that fails at random (docs/reliability.md)
 	$(bin)/python -W ignore -m tests.torture $(OPTIONS)
 
-lock: ## write requirements.lock anew from pyproject.toml (keeps versions that still fit; delete the file to renew all)
+lock: ## write requirements.lock and tests/training.lock anew (keeps versions that still fit; delete a file to renew all)
 	@$(check_python)
 	tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
 	$(PYTHON) -m venv "$$tools"; "$$tools/bin/python" -m pip install --quiet uv; \
 	"$$tools/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra local --extra dense --extra joblib \
 		--extra trec --extra parquet --extra crate --extra dev \
-		--no-header --output-file requirements.lock pyproject.toml
+		--no-header --output-file requirements.lock pyproject.toml; \
+	"$$tools/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra train --extra dev \
+		--constraints requirements.lock --no-annotate --no-header --output-file tests/training.lock pyproject.toml
 
 define check_python
 $(or $(PYTHON),false) -c '$(new_enough)' || { \
@@ -65,3 +71,16 @@ endef
 	$(bin)/python -m pip install --quiet --require-hashes --no-build-isolation --use-pep517 -r requirements.lock
 	$(bin)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch .venv/.ready
+
+# CUDA's libraries are left out: three gigabytes, and stand-ins that know no device do where there is none.
+.venv-train/.ready: tests/training.lock tests/no_cuda.py pyproject.toml
+	@$(check_python)
+	$(PYTHON) -m venv --clear .venv-train
+	awk '/^[^ ]/ { wanted = !/^(nvidia-|cuda-|triton)/ } wanted' tests/training.lock > .venv-train/wanted.lock
+	awk '/^[^ ]/ { wanted = /^setuptools==/ } wanted' tests/training.lock > .venv-train/setuptools.lock
+	.venv-train/bin/python -m pip install --quiet --require-hashes -r .venv-train/setuptools.lock
+	.venv-train/bin/python -m pip install --quiet --no-deps --require-hashes --no-build-isolation --use-pep517 \
+		-r .venv-train/wanted.lock
+	.venv-train/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	.venv-train/bin/python -m tests.no_cuda .venv-train/no-cuda
+	touch .venv-train/.ready

@@ -25,18 +25,19 @@ UNLOCKED = {
     "ray",  # wants another version of cloudpickle than joblib
     "sentence-transformers",  # brings torch in the build for the machine that it is installed on
     "slurm",  # for clusters
-    "train",  # brings torch, too
+    "train",  # brings torch, too; locked apart, for `make training`
 }
 LINES: list[str] = [
     *PROJECT["dependencies"],
     *(line for name, extra in PROJECT["optional-dependencies"].items() if name not in UNLOCKED for line in extra),
 ]
-TARGETS = ("help", "reproduce", "check", "test", "bench", "torture", "lock")
+LOCKS = ("requirements.lock", "tests/training.lock")
+TARGETS = ("help", "reproduce", "check", "test", "training", "bench", "torture", "lock")
 
 
-def locked() -> Iterator[tuple[Requirement, int]]:
-    """Every entry of the lock with the number of its hashes."""
-    text = re.sub(r"^ *#.*\n?", "", (ROOT / "requirements.lock").read_text("utf-8"), flags=re.MULTILINE)
+def locked(name: str = LOCKS[0]) -> Iterator[tuple[Requirement, int]]:
+    """Every entry of a lock with the number of its hashes."""
+    text = re.sub(r"^ *#.*\n?", "", (ROOT / name).read_text("utf-8"), flags=re.MULTILINE)
     for entry in text.replace("\\\n", " ").splitlines():
         requirement, *hashes = entry.split(" --hash=sha256:")
         assert all(re.fullmatch(r"[0-9a-f]{64} *", digest) for digest in hashes), entry
@@ -51,8 +52,9 @@ def lock() -> dict[str, list[Requirement]]:
     return names
 
 
-def test_every_locked_package_has_one_version_and_hashes() -> None:
-    entries = list(locked())
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_locked_package_has_one_version_and_hashes(name: str) -> None:
+    entries = list(locked(name))
     assert len(entries) > len(LINES)
     for requirement, hashes in entries:
         assert re.fullmatch(r"==[\w.!+-]+", str(requirement.specifier)), requirement
@@ -67,6 +69,19 @@ def test_every_requirement_is_locked_at_a_version_that_it_allows(line: str, lock
     for entry in entries:
         (pin,) = entry.specifier
         assert wanted.specifier.contains(pin.version, prereleases=True), entry
+
+
+def test_training_is_locked_at_the_versions_that_everything_else_has(lock: dict[str, list[Requirement]]) -> None:
+    apart: dict[str, list[Requirement]] = {}
+    for requirement, _ in locked("tests/training.lock"):
+        apart.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    for line in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["train"]]:
+        wanted = Requirement(line)
+        for entry in apart[canonicalize_name(wanted.name)]:
+            (pin,) = entry.specifier
+            assert wanted.specifier.contains(pin.version, prereleases=True), entry
+    for name in apart.keys() & lock.keys():
+        assert {str(entry.specifier) for entry in apart[name]} <= {str(entry.specifier) for entry in lock[name]}, name
 
 
 def test_the_lock_is_closed_under_dependencies(lock: dict[str, list[Requirement]]) -> None:
@@ -99,9 +114,7 @@ def test_the_conda_environment_asks_for_the_same() -> None:
     assert pip == {"pip": [*LINES, "-e ."]}
 
 
-@pytest.mark.parametrize(
-    "name", ["pyproject.toml", "environment.yml", "requirements.lock", "Makefile", ".pre-commit-config.yaml"]
-)
+@pytest.mark.parametrize("name", ["pyproject.toml", "environment.yml", *LOCKS, "Makefile", ".pre-commit-config.yaml"])
 def test_no_address_of_an_index_is_written_down(name: str) -> None:
     assert not re.search(r"://|--(extra-)?index|--find-links|--trusted-host", (ROOT / name).read_text("utf-8"))
 
