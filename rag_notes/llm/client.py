@@ -18,7 +18,6 @@ from rag_notes.llm.errors import (
     PausedError,
     RecordingMissError,
     SpendingLimitError,
-    encodable,
     printable,
 )
 from rag_notes.llm.faults import FailedCallError, endpoint_of, failed_call, pause
@@ -157,7 +156,7 @@ class LLM:
         settings = {name: value for name, value in self.sampling.items() if name != "system"}
         return ({"stop": list(stop)} if stop else {}) | {
             "model": self.model,
-            "messages": messages(encodable(prompt), self.sampling.get("system")),
+            "messages": messages(prompt, self.sampling.get("system")),
             **settings,
             "logprobs": logprobs,
             "repeat": repeat,

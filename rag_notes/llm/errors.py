@@ -35,7 +35,7 @@ class PausedError(FatalLLMError):
 
 def encodable(text: str) -> str:
     """`text` with every half of a surrogate pair, which no file can hold, replaced by U+FFFD."""
-    return _SURROGATE.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def printable(text: str) -> str:
