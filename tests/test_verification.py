@@ -272,6 +272,8 @@ def test_two_runs_are_compared_where_nothing_else_differs(differing: dict[str, A
         "one": run_of("hotpotqa", {"d": ("deepnote", "", {"acc": [1, 1, 1]})}),
         "two": run_of("hotpotqa", {"v": ("vanilla", "", {"acc": [0, 1]})}),
     }
+    runs["one"] = changed(runs["one"], prompts={"a": "1", "of one": "2"})
+    runs["two"] = changed(runs["two"], prompts={"a": "1", "of two": "3"})  # a run has the prompts of its methods alone
     row = verdict(runs)
     assert (row["run"], row["other_run"], row["n"], row["ours"]) == ("one", "two", 2, 50)
     runs["two"] = changed(runs["two"], **differing)

@@ -140,12 +140,15 @@ def is_trained_for(system: System, trained_on: str | None) -> bool:
 def comparable(cell: Cell, other: Cell, *, retriever: bool, trained: bool = False) -> bool:
     """Whether two cells have the same model and sampling, prompts and, if `retriever`, retriever and corpus.
 
-    With `trained` models are the same that were trained from the same one, or are it.
+    A run records the prompts that its methods used: those that both runs used must be the same. With `trained` models
+    are the same that were trained from the same one, or are it.
     """
     a, b = cell.run.info, other.run.info
     if trained:
         a, b = (replace(info, llm=_untrained(info.llm)) for info in (a, b))
-    same = (a.llm, a.repeat, a.prompt_set, a.prompts) == (b.llm, b.repeat, b.prompt_set, b.prompts)
+    same = (a.llm, a.repeat, a.prompt_set) == (b.llm, b.repeat, b.prompt_set) and all(
+        b.prompts.get(name, digest) == digest for name, digest in a.prompts.items()
+    )
     return same and (not retriever or a.retriever == b.retriever)
 
 
