@@ -256,6 +256,7 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     table = add("table", runs.table, text)
     table.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
     table.add_argument("--metric", action="append", metavar="NAME", help="a column, for example acc (default: all)")
+    table.add_argument("--baseline", metavar="METHOD", help="that stars compare with (default: vanilla)")
     table.add_argument("--clusters", action="store_true", help="intervals by clusters of questions with gold in common")
     text = "count the calls that runs asked for and the distinct ones, which were paid, study by study"
     add("shared", runs.shared, text).add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")

@@ -208,7 +208,7 @@ def test_figure_shows_the_numbers() -> None:
     figure = main_figure(table, paper=beside_paper(table, "GPT-4o-mini"))
     em = figure.axes[0]
     assert [label.get_text() for label in em.get_yticklabels()] == ["DeepNote", "Vanilla RAG"]  # the best on top
-    assert em.get_xlabel() == "EM (%)\nn = 20" and em.get_title("left") == "hotpotqa"
+    assert em.get_xlabel() == "EM (%)\nn = 20" and em.get_title("left") == "HotpotQA"
     drawn = {line.get_marker(): x_of(line) for line in em.lines if line.get_markerfacecolor() != "none"}
     assert drawn["s"] == [5.0] and drawn["^"] == [10.0]  # 1 and 2 of 20; the baseline, and a better one
     hollow = [x_of(line) for line in em.lines if line.get_markerfacecolor() == "none"]

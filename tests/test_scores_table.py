@@ -1,15 +1,19 @@
 """Scores as notebooks, terminals and pages show them."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from rag_notes.cli import main
 from rag_notes.events import Counts
+from rag_notes.report.cells import dataset_label
 from rag_notes.report.scores import scores_markdown
 from rag_notes.report.scores_table import ScoresTable, in_lines, readable
 from rag_notes.report.tables import RESULT_METRICS, RETRIEVAL_METRICS, counts, diagnostics, results
 from rag_notes.running.records import Condition, Run
 from rag_notes.types import InputError
+from tests.claims import save
 from tests.made import Scores, make_info, make_run, make_sample, shown_cell
 
 
@@ -118,3 +122,24 @@ def test_what_a_run_took_is_rounded_with_its_units_and_fits() -> None:
     lines = in_lines(table).splitlines()
     assert max(map(len, lines)) <= 100
     assert sum("Vanilla RAG" in line for line in lines) == sum("data set" in line for line in lines) > 1
+
+
+def test_the_command_takes_another_baseline_and_refuses_one_that_no_run_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores: dict[str, Scores] = {"retrieve_read": {"em": [0.0] * 10}, "chain_of_note": {"em": [1.0] * 10}}
+    folder = str(save(make_run("nq_open", scores), tmp_path / "a-run"))
+    assert main(["table", folder]) == 0
+    assert "| Chain-of-Note | 100.0 [72.2, 100.0] |" in capsys.readouterr().out
+    assert main(["table", folder, "--baseline", "retrieve_read"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("NQ, made") and "| Chain-of-Note | 100.0 [72.2, 100.0]* |" in text
+    assert main(["table", folder, "--baseline", "vanilla"]) == 2
+    assert "no run has this method; there is retrieve_read, chain_of_note" in capsys.readouterr().err
+
+
+def test_data_sets_have_their_own_names() -> None:
+    assert dataset_label("twowikimultihopqa") == "2WikiMultiHopQA"
+    assert dataset_label("nq_open-noise60") == "NQ-noise60"
+    assert dataset_label("musique, before") == "MuSiQue, before"
+    assert dataset_label("mini_zh") == "mini_zh" and dataset_label("<b>") == "<b>"

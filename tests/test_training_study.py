@@ -115,7 +115,7 @@ def test_before_and_after_by_hand() -> None:
     assert rates.loc[("made, after", "specificity (other dropped)"), ["count", "of"]].tolist() == [2, 2]
     assert rates.loc[("made, after", "recall (gold kept)"), ["count", "of"]].tolist() == [2, 2]
     before, after = study.display_filter().to_dict("records")
-    assert (before["dataset"], before["passages"], before["gold"]) == ("made, before", 4, 2)
+    assert (before["data set"], before["passages"], before["gold"]) == ("made, before", 4, 2)
     assert before["specificity (other dropped)"] == "0.0 [0.0, 65.8]"  # Wilson's interval of 0 of 2
     assert after["recall (gold kept)"] == "100.0 [34.2, 100.0]"
     shown: Any = study.display()

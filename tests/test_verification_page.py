@@ -67,7 +67,7 @@ def test_runs_left_aside_are_listed_apart(folders: list[Path], tmp_path: Path) -
     verification = verify(folders)
     assert set(verification.orders["our_model"]) == {"a", "b"}
     why = "mini-misspelt: 0 questions answered, 1 wanted; 6 answers failed"
-    assert "hotpotqa with tiny (9 questions, 1 of 18 answers failed)" in summary(verification)
+    assert "HotpotQA with tiny (9 questions, 1 of 18 answers failed)" in summary(verification)
     assert f"Left aside: {why}." in summary(verification) and "with misspelt" not in summary(verification)
     page = read(write_verification(verification, tmp_path / "out")[0])
     (table,) = [text for text in page.text("table") if text.lstrip().startswith("Runs left aside")]

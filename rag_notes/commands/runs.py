@@ -14,6 +14,7 @@ from rag_notes.config import (
 from rag_notes.files import here
 from rag_notes.running.run_files import load_run, load_runs, run_folders
 from rag_notes.terminal import say
+from rag_notes.types import InputError
 
 
 def publish(args: argparse.Namespace) -> int:
@@ -116,8 +117,11 @@ def table(args: argparse.Namespace) -> int:
 
     chosen = load_config()
     found = load_runs(args.runs or run_folders(here() / chosen.runs))
-    intervals = (chosen.confidence, chosen.resamples)
-    print(scores_markdown(found, args.metric, chosen.baseline, *intervals, clusters=args.clusters))
+    if args.baseline and not any(args.baseline in run.methods for run in found.values()):
+        had = ", ".join(dict.fromkeys(name for run in found.values() for name in run.methods))
+        raise InputError(f"--baseline {args.baseline}: no run has this method; there is {had or 'none'}")
+    baseline, intervals = args.baseline or chosen.baseline, (chosen.confidence, chosen.resamples)
+    print(scores_markdown(found, args.metric, baseline, *intervals, clusters=args.clusters))
     return 0
 
 

@@ -11,7 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from rag_notes.papers.verdicts import AGREES, CONTRADICTED, EQUIVALENT, INCONCLUSIVE, NOT_RUN, SAME_DIRECTION
-from rag_notes.report.cells import method_label
+from rag_notes.report.cells import dataset_label, method_label
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.types import InputError
@@ -44,7 +44,7 @@ def forest_figure(orders: pd.DataFrame, *, metric: str = "f1") -> NotebookFigure
     panels = []
     for (dataset, model, paper), group in shown.groupby(["dataset", "our_model", "paper"], sort=False):
         rows = group.to_dict("records")
-        title = f"{method_label(str(paper))} paper, tested on {dataset} with {model}"
+        title = f"{method_label(str(paper))} paper, tested on {dataset_label(str(dataset))} with {model}"
         parts = math.ceil(len(rows) / _ROWS)
         size = math.ceil(len(rows) / parts)  # as good as equal
         for part in range(parts):

@@ -14,7 +14,7 @@ from rag_notes.papers.forest import order_label
 from rag_notes.papers.systems import left_out, model_of
 from rag_notes.papers.verdicts import NOT_RUN, OTHER_CORPUS, RULES, SIGNS, count_verdicts
 from rag_notes.papers.verification import OWN, UNSCALED, usable, verify_claims, verify_orders
-from rag_notes.report.cells import DISAGREE, disagree, interval_text, method_label, p_text
+from rag_notes.report.cells import DISAGREE, dataset_label, disagree, interval_text, method_label, p_text
 from rag_notes.report.csv_file import write_csv
 from rag_notes.report.markdown import markdown
 from rag_notes.report.page import render, sound, style
@@ -104,7 +104,9 @@ def write_verification(verification: Verification, folder: str | Path) -> list[P
 def summary(verification: Verification) -> str:
     """The verdicts counted by paper, for claims and for comparisons on our own data set, as Markdown."""
     made = dict.fromkeys(
-        _plain(f"{run.label} with {model_of(run)} ({run.info.dataset.questions} questions{_failures(run)})")
+        _plain(
+            f"{dataset_label(run.label)} with {model_of(run)} ({run.info.dataset.questions} questions{_failures(run)})"
+        )
         for run in verification.runs.values()
     )
     parts = [f"From {'; '.join(made)}." if made else "There are no runs."]
@@ -206,7 +208,7 @@ def _described(name: str, run: Run) -> dict[str, str]:
 def _claim(row: Mapping[Any, Any]) -> dict[str, str]:
     return {
         **_about(row),
-        "data set": row["dataset"],
+        "data set": dataset_label(row["dataset"]),
         "metric": METRIC_LABELS.get(row["metric"], row["metric"]),
         "paper's model": row["model"],
         "paper": _theirs(row),
@@ -242,7 +244,7 @@ def _order(row: Mapping[Any, Any]) -> dict[str, str]:
 def _unrun(row: Mapping[Any, Any]) -> dict[str, str]:
     return {
         **_about(row),
-        "data set": row["dataset"] or "–",
+        "data set": dataset_label(row["dataset"]) or "–",
         "metric": METRIC_LABELS.get(row["metric"], row["metric"]),
         "paper's model": row["model"],
         "paper": _theirs(row),

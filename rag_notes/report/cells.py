@@ -1,6 +1,7 @@
 """Numbers and names as tables and figures print them."""
 
 import math
+import re
 
 import pandas as pd
 
@@ -8,6 +9,20 @@ from rag_notes.methods.about import label_of
 
 DISAGREE = "†"
 """Marks a difference about which its interval and its test disagree."""
+
+_DATASETS = {
+    "asqa": "ASQA",
+    "crud": "CRUD",
+    "hotpotqa": "HotpotQA",
+    "musique": "MuSiQue",
+    "nq_open": "NQ",
+    "realtimeqa": "RealTimeQA",
+    "squad": "SQuAD",
+    "strategyqa": "StrategyQA",
+    "triviaqa": "TriviaQA",
+    "twowikimultihopqa": "2WikiMultiHopQA",
+    "webquestions": "WebQuestions",
+}
 
 
 def interval_text(mean: float, low: float, high: float, *, scale: float = 100.0, spec: str = ".1f") -> str:
@@ -32,6 +47,11 @@ def p_text(p: float) -> str:
 def disagree(low: float, high: float, p: float, alpha: float) -> bool:
     """Whether the interval of a difference and the p of its test say different things about 0."""
     return not math.isnan(p) and not math.isnan(low) and (low > 0 or high < 0) != (p < alpha)
+
+
+def dataset_label(name: str) -> str:
+    """What a table or figure calls a data set, or the data set of a run's label: by its own name where it has one."""
+    return re.sub(r"^\w+", lambda found: _DATASETS.get(found[0], found[0]), name)
 
 
 def method_label(name: str) -> str:

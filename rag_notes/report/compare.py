@@ -10,7 +10,7 @@ import pandas as pd
 
 from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
-from rag_notes.report.cells import interval_text, method_label
+from rag_notes.report.cells import dataset_label, interval_text, method_label
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, RETRIEVAL_METRICS
 from rag_notes.running.correctness import correctness
 from rag_notes.running.records import IMPORTED, RecordError, Run, Sample
@@ -169,6 +169,8 @@ def differences(table: pd.DataFrame, names: tuple[str, str], by: Sequence[str] =
     The means of both sides stand under `names`; a star is a significant difference.
     """
     rows = []
+    if "dataset" in by:
+        table = table.assign(dataset=table["dataset"].map(dataset_label))
     for row in table.to_dict("records"):
         scale = 1 if row["kind"] == "cost" else 100
         rows.append(

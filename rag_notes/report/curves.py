@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from rag_notes.report.cells import method_label
+from rag_notes.report.cells import dataset_label, method_label
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.running.records import Run
@@ -74,7 +74,7 @@ def curve_figure(points: pd.DataFrame, x: str, xlabel: str, *, line: str = "fami
                 axes.set_ylabel(axis_label(metric))
                 if upright:
                     axes.tick_params(axis="x", rotation=90)
-            axes_row[0].set_title(str(dataset), loc="left", fontweight="bold")
+            axes_row[0].set_title(dataset_label(str(dataset)), loc="left", fontweight="bold")
         handles, labels = max((axes.get_legend_handles_labels() for axes in figure.axes), key=lambda both: len(both[1]))
         figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
     return figure

@@ -18,7 +18,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from rag_notes.report.cells import method_label
+from rag_notes.report.cells import dataset_label, method_label
 from rag_notes.report.csv_file import write_csv
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS
 from rag_notes.types import InputError
@@ -160,7 +160,7 @@ def main_figure(
                 unit = f"- {method_label(str(cells['baseline'].iloc[0]))} (points)" if of_difference else "(%)"
                 axes.set_xlabel(_metric_label(metric, unit, cells, letters))
                 if j == 0:
-                    axes.set_title(str(dataset), loc="left", fontweight="bold")
+                    axes.set_title(dataset_label(str(dataset)), loc="left", fontweight="bold")
                 else:
                     axes.tick_params(labelleft=False)
         figure.legend(

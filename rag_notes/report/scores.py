@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from rag_notes.report.cells import method_label
+from rag_notes.report.cells import dataset_label, method_label
 from rag_notes.report.markdown import markdown
 from rag_notes.report.scores_table import cell_text
 from rag_notes.report.tables import EXPLAINED, METRIC_LABELS, results
@@ -60,8 +60,9 @@ def scores_markdown(
 
 def _title(run: Run) -> str:
     info = run.info
-    return f"{run.label}, {info.model}, prompts {info.prompt_set}, {info.dataset.questions} questions" + (
-        f", {len(run.repeats)} repeats" if run.repeats else ""
+    return (
+        f"{dataset_label(run.label)}, {info.model}, prompts {info.prompt_set}, {info.dataset.questions} questions"
+        + (f", {len(run.repeats)} repeats" if run.repeats else "")
     )
 
 

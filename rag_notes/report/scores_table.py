@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from rag_notes.report.cells import DISAGREE, disagree, interval_text, method_label
+from rag_notes.report.cells import DISAGREE, dataset_label, disagree, interval_text, method_label
 from rag_notes.report.tables import ANSWER_METRICS, EXPLAINED, METRIC_LABELS, RETRIEVAL_METRICS
 
 WIDTH = 100
@@ -64,7 +64,11 @@ class ScoresTable:
         cells, columns = {}, []
         ordered = table.assign(most=most, group=table["metric"].isin(RETRIEVAL_METRICS))
         for row in ordered.sort_values("group", kind="stable").to_dict("records"):
-            column = (row["dataset"], METRIC_LABELS.get(row["metric"], row["metric"]), _MOST(row["most"]))
+            column = (
+                dataset_label(row["dataset"]),
+                METRIC_LABELS.get(row["metric"], row["metric"]),
+                _MOST(row["most"]),
+            )
             columns.append(column)
             cells[row["method"], column] = cell_text(row, row["most"])
         columns = list(dict.fromkeys(columns))
@@ -124,7 +128,7 @@ class ScoresTable:
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """What `diagnostics` gave as texts, rounded, with units in the heads; data set and method are the index."""
-    shown = {"data set": table["dataset"], "method": table["method"].map(method_label)}
+    shown = {"data set": table["dataset"].map(dataset_label), "method": table["method"].map(method_label)}
     for name, (head, decimals) in _TOOK.items():
         shown[head] = pd.Series([f"{value:,.{decimals}f}" for value in table[name]]).replace("nan", "–")
     return pd.DataFrame(shown).set_index(["data set", "method"])

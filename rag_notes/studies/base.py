@@ -9,6 +9,7 @@ import pandas as pd
 
 from rag_notes.config import Config, ConfigError
 from rag_notes.files import here
+from rag_notes.report.cells import dataset_label
 from rag_notes.report.figures import NotebookFigure, save_figure
 from rag_notes.report.scores_table import readable
 from rag_notes.report.tables import diagnostics, results
@@ -34,7 +35,7 @@ class Study:
         return pd.DataFrame(
             [
                 {
-                    "data set": run.dataset,
+                    "data set": dataset_label(run.dataset),
                     "condition": str(run.info.condition),
                     "model": run.info.model,
                     "methods": ", ".join(run.methods),

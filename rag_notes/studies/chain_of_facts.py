@@ -13,7 +13,7 @@ from rag_notes.datasets.world import world_chains
 from rag_notes.events import Event, Note, answered, searches
 from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, judge_agreement, verdicts
 from rag_notes.metrics.stats import mean_interval
-from rag_notes.report.cells import interval_text, method_label
+from rag_notes.report.cells import dataset_label, interval_text, method_label
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.running.correctness import correctness
@@ -69,7 +69,8 @@ class ChainOfFacts(Study):
 
     def display(self) -> pd.DataFrame:
         """How many questions ended how, a row for each method."""
-        table = self.table().assign(method=self.table()["method"].map(method_label))
+        table = self.table()
+        table = table.assign(dataset=table["dataset"].map(dataset_label), method=table["method"].map(method_label))
         wide = table.pivot_table(index=["dataset", "method", "n"], columns="outcome", values="questions", sort=False)
         return wide[list(OUTCOMES)].astype(int).reset_index().rename(columns={"dataset": "data set"})
 
@@ -147,7 +148,7 @@ def judged(runs: Sequence[Run], known: Chains, *, confidence: float = 0.95, resa
         low, high, _ = mean_interval(shares, confidence=confidence, resamples=resamples, proportion=False)
         rows.append(
             {
-                "data set": dataset,
+                "data set": dataset_label(str(dataset)),
                 "method": method,
                 "questions": len(shares),
                 "verdicts": sum(agreement),
@@ -178,7 +179,8 @@ def fact_shares(answers: pd.DataFrame, *, confidence: float = 0.95, resamples: i
             "tokens": (of_method["tokens"].astype(float), 1),
             "density (%)": (written["evidence"] / written["tokens"], 100),
         }
-        row: dict[str, Any] = {"data set": dataset, "method": method_label(str(method)), "n": len(of_method)}
+        names = {"data set": dataset_label(str(dataset)), "method": method_label(str(method))}
+        row: dict[str, Any] = names | {"n": len(of_method)}
         for name, (values, scale) in quantities.items():
             low, high, _ = mean_interval(values.tolist(), confidence=confidence, resamples=resamples, proportion=False)
             row[name] = interval_text(float(values.mean()), low, high, scale=scale)
@@ -206,7 +208,7 @@ def chain_figure(table: pd.DataFrame) -> NotebookFigure:
             axes.set_xlim(0, 100)
             axes.tick_params(axis="y", length=0)
             n = sorted(set(rows["n"])) or [0]
-            axes.set_title(dataset, loc="left", fontweight="bold")
+            axes.set_title(dataset_label(dataset), loc="left", fontweight="bold")
             axes.set_xlabel(f"questions that can be answered (%), n = {n[0]}" + (f" to {n[-1]}" if len(n) > 1 else ""))
         handles, labels = grid[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, handlelength=1.6)

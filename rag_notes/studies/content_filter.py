@@ -19,7 +19,7 @@ from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.metrics.stats import wilson
 from rag_notes.papers.numbers import paper_cells
-from rag_notes.report.cells import interval_texts
+from rag_notes.report.cells import dataset_label, interval_texts
 from rag_notes.report.figures import STYLE, NotebookFigure
 from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import one_repeat, run_methods
@@ -75,7 +75,7 @@ class ContentFilter(Study):
         """The rates of the chunk filter in %, with the passages that each is of, and what the paper has at least."""
         rates = self.table()
         shown = {
-            "data set": rates["dataset"],
+            "data set": rates["dataset"].map(dataset_label),
             "rate": rates["rate"],
             "in %": interval_texts(rates, "value"),
             "counted": _counted(rates),
@@ -94,7 +94,7 @@ class ContentFilter(Study):
         """What the sentence filter did, in %."""
         table = sentence_filter(self.runs, confidence=self.config.confidence)
         shown = {
-            "data set": table["dataset"],
+            "data set": table["dataset"].map(dataset_label),
             "what": table["what"],
             "in %": interval_texts(table, "value"),
             "counted": _counted(table),
@@ -245,7 +245,7 @@ def confusion_figure(verdicts: pd.DataFrame) -> NotebookFigure:
             axes.tick_params(length=0)
             axes.set_xlabel("verdict of the filter")
             axes.set_ylabel("passage")
-            axes.set_title(textwrap.fill(str(dataset), _TITLE), loc="left", fontweight="bold")
+            axes.set_title(textwrap.fill(dataset_label(str(dataset)), _TITLE), loc="left", fontweight="bold")
         figure.colorbar(image, ax=figure.axes, label="share of the row", shrink=0.8)
     return figure
 

@@ -17,7 +17,7 @@ from rag_notes.llm.usage import Price
 from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import holm, paired_difference
 from rag_notes.rates import Rate, load_prices, load_speeds
-from rag_notes.report.cells import interval_text, interval_texts, method_label, p_text
+from rag_notes.report.cells import dataset_label, interval_text, interval_texts, method_label, p_text
 from rag_notes.report.curves import axis_label, count_label, scale
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import counts
@@ -95,7 +95,7 @@ class Cost(Study):
                 }
                 score = interval_text(*(rows[0][name] for name in ("score", "score_low", "score_high")))
                 scored = {axis_label(self.metric): score, "n": rows[0]["n"]}
-                shown.append({"data set": dataset, "method": method_label(method)} | costs | scored)
+                shown.append({"data set": dataset_label(str(dataset)), "method": method_label(method)} | costs | scored)
         return pd.DataFrame(shown).set_index(["data set", "method"])
 
     def equal_tokens(self) -> pd.DataFrame:
@@ -106,7 +106,7 @@ class Cost(Study):
         """The same in points of %, with tokens a question and both p."""
         table = self.equal_tokens()
         shown = {
-            "data set": table["dataset"],
+            "data set": table["dataset"].map(dataset_label),
             "method": table["method"].map(method_label),
             "tokens": table["tokens"].map("{:,.0f}".format),
             "compared with": table["vote"].map(method_label),
@@ -258,7 +258,7 @@ def pareto_figure(points: pd.DataFrame, metric: str, note: str = "") -> Notebook
             _panel(axes, scores, "score", 100, order)
             axes.set_xlabel(f"{axis_label(metric)}\n{count_label(scores)}")
             axes.set_yticks(range(len(order)), [method_label(name) for name in order])
-            axes.set_title(str(dataset), loc="left", fontweight="bold")
+            axes.set_title(dataset_label(str(dataset)), loc="left", fontweight="bold")
             for j, kind in enumerate(kinds, 1):
                 axes = figure.add_subplot(grid[i, j], sharey=axes)
                 _panel(axes, cells[cells["cost_metric"] == kind], "cost", scale(str(kind)), order)

@@ -17,7 +17,7 @@ from rag_notes.methods.parse import parse_copied, parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.metrics.answer import normalize_answer, tokens
 from rag_notes.metrics.stats import mean_interval
-from rag_notes.report.cells import interval_text, method_label
+from rag_notes.report.cells import dataset_label, interval_text, method_label
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
 from rag_notes.report.tables import ANSWER_METRICS
 from rag_notes.running.annotate import annotate
@@ -169,7 +169,7 @@ def density_table(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     for (dataset, method), of_method in rows.groupby(["dataset", "method"], sort=False):
         cells = table[(table["dataset"] == dataset) & (table["method"] == method)].set_index("quantity")
         wide.append(
-            {"data set": dataset, "method": method}
+            {"data set": dataset_label(str(dataset)), "method": method}
             | {str(quantity).replace("_", " "): _cell(str(quantity), row) for quantity, row in cells.iterrows()}
             | {
                 "answers": len(of_method),
@@ -220,7 +220,8 @@ def density_figure(table: pd.DataFrame, *, confidence: float = 0.95) -> Notebook
                 axes.tick_params(axis="y", length=0)
                 axes.set_ylim(max(1, len(methods)) - 0.5, -0.5)  # the first method on top
                 axes.set_yticks(range(len(methods)), [fill(method_label(method), 20) for method in methods])
-            panels[0].set_title(f"{dataset}; lines: {100 * confidence:g} % intervals", loc="left", fontweight="bold")
+            title = f"{dataset_label(str(dataset))}; lines: {100 * confidence:g} % intervals"
+            panels[0].set_title(title, loc="left", fontweight="bold")
     return figure
 
 

@@ -13,7 +13,7 @@ from rag_notes.methods.parse import parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scores
 from rag_notes.metrics.stats import mean_interval
-from rag_notes.report.cells import interval_texts, method_label
+from rag_notes.report.cells import dataset_label, interval_texts, method_label
 from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.report.tables import METRIC_LABELS
@@ -54,6 +54,7 @@ class QuestEval(Study):
         """The means in % with their intervals, a row for each data set and method."""
         table = self.table()
         table = table.assign(
+            dataset=table["dataset"].map(dataset_label),
             metric=table["metric"].map(METRIC_LABELS),
             method=table["method"].map(method_label),
             cell=interval_texts(table),
@@ -65,7 +66,7 @@ class QuestEval(Study):
     def figure(self) -> NotebookFigure:
         """The means with their intervals, a panel a metric; saved with the table."""
         shown = self.table().dropna(subset=["mean"])
-        points = shown.assign(line=shown["dataset"], method=shown["method"].map(method_label))
+        points = shown.assign(line=shown["dataset"].map(dataset_label), method=shown["method"].map(method_label))
         return self.save(curve_figure(points, "method", "method", line="line"), self.table())
 
 

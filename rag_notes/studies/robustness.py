@@ -16,7 +16,7 @@ from rag_notes.config import ConfigError, build_methods, load_study
 from rag_notes.events import searches
 from rag_notes.metrics.stats import paired_difference
 from rag_notes.papers.numbers import paper_cells
-from rag_notes.report.cells import interval_text, interval_texts, method_label, p_text
+from rag_notes.report.cells import dataset_label, interval_text, interval_texts, method_label, p_text
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, counts, results
@@ -75,7 +75,7 @@ class Robustness(Study):
         if (table := self.passages()).empty:
             return table
         shown = {
-            "data set": table["dataset"],
+            "data set": table["dataset"].map(dataset_label),
             "noise (%)": table["noise_percent"],
             "method": table["method"].map(method_label),
             "questions": table["questions"],
@@ -96,7 +96,7 @@ class Robustness(Study):
         """The same in points of %, with the paper's."""
         table = self.losses()
         shown = {
-            "data set": table["dataset"],
+            "data set": table["dataset"].map(dataset_label),
             "method": table["method"].map(method_label),
             "metric": table["metric"].map(METRIC_LABELS),
             "change (points)": interval_texts(table, "change", spec="+.1f"),
@@ -123,7 +123,7 @@ class Robustness(Study):
         """The same in %."""
         table = self.declined()
         shown = {
-            "data set": table["dataset"],
+            "data set": table["dataset"].map(dataset_label),
             "method": table["method"].map(method_label),
             "declined (%)": interval_texts(table),
             "n": table["n"],
@@ -176,7 +176,7 @@ def noise_table(table: pd.DataFrame, metrics: Sequence[str] = ANSWER_METRICS) ->
     shown = table[table["metric"].isin(metrics)]
     cells = pd.DataFrame(
         {
-            "data set": shown["dataset"],
+            "data set": shown["dataset"].map(dataset_label),
             "metric": [METRIC_LABELS[metric] for metric in shown["metric"]],
             "method": shown["method"].map(method_label),
             "noise": [f"{percent} % noise" for percent in shown["noise_percent"]],
@@ -347,7 +347,7 @@ def _title(dataset: str, metric: str, cells: pd.DataFrame) -> str:
     n = "n = 0" if cells.empty else f"n = {cells['n'].min()}"
     if not cells.empty and cells["n"].min() < cells["n"].max():
         n += f" to {cells['n'].max()}"
-    return f"{dataset}, {METRIC_LABELS[metric]}, {n}"
+    return f"{dataset_label(dataset)}, {METRIC_LABELS[metric]}, {n}"
 
 
 def _cell(row: dict[Any, Any]) -> str:

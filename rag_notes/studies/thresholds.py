@@ -6,7 +6,7 @@ import pandas as pd
 
 from rag_notes.config import build_methods, load_study
 from rag_notes.methods.about import about_of
-from rag_notes.report.cells import method_label
+from rag_notes.report.cells import dataset_label, method_label
 from rag_notes.report.curves import axis_label, curve_figure, with_settings
 from rag_notes.report.figures import NotebookFigure
 from rag_notes.report.scores_table import ScoresTable
@@ -69,7 +69,7 @@ class Thresholds(Study):
         taken = by_setting(self.taken(), self.runs, self.limits)
         shown = pd.DataFrame(
             {
-                "data set": taken["dataset"],
+                "data set": taken["dataset"].map(dataset_label),
                 "method": taken["family"].map(method_label),
                 "setting": taken["setting"],
                 "metric": taken["metric"].map(axis_label),

@@ -14,7 +14,7 @@ import pandas as pd
 from rag_notes.config import load_study
 from rag_notes.files import here
 from rag_notes.metrics.stats import wilson
-from rag_notes.report.cells import interval_text, interval_texts
+from rag_notes.report.cells import dataset_label, interval_text, interval_texts
 from rag_notes.report.compare import compare_runs, differences
 from rag_notes.report.figures import STYLE, NotebookFigure
 from rag_notes.running.records import Run, RunInfo
@@ -198,7 +198,8 @@ class TrainingStudy(Study):
         wide = rates.assign(cell=interval_texts(rates, "value")).pivot(index="dataset", columns="rate", values="cell")
         passages = self.verdicts().groupby("dataset").agg(passages=("gold", "size"), gold=("gold", "sum"))
         columns = ["passages", "gold", *dict.fromkeys(rates["rate"])]
-        return passages.join(wide).loc[list(dict.fromkeys(rates["dataset"])), columns].reset_index()
+        shown = passages.join(wide).loc[list(dict.fromkeys(rates["dataset"])), columns]
+        return shown.rename(index=dataset_label).rename_axis("data set").reset_index()
 
     def curves(self) -> pd.DataFrame:
         """A row for each training, step and measure of its log: loss, reward accuracy, reward margin."""
