@@ -247,6 +247,7 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     publish = add("publish", runs.publish, text)
     publish.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
     publish.add_argument("--into", required=True, metavar="FOLDER", help="for example data/results")
+    publish.add_argument("--method", action="append", metavar="NAME", help="of runs, this method alone (default: all)")
     text = "write a report of runs: a folder with every table, figure and trace that opens from disk"
     report = add("report", runs.report, text)
     report.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")

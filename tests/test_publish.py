@@ -115,6 +115,16 @@ def test_tables_are_made_of_published_records_without_the_data_set(
     assert main(["run", *made]) == 2  # without from_records the file is needed
 
 
+def test_a_part_of_a_run_is_published(made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, into = str(run_folder(tmp_path)), str(tmp_path / "results")
+    assert main(["publish", folder, "--into", into, "--method", "vanilla"]) == 0
+    part, whole = load_run(tmp_path / "results" / run_folder(tmp_path).name), load_run(folder)
+    assert part.methods == ["vanilla"] and [*part.samples] == [*map(without_text, whole.of("vanilla"))]
+    assert (part.info.samples.done, part.info.samples.of) == (2, 2) and list(part.info.seconds) == ["vanilla"]
+    assert main(["publish", folder, "--into", into, "--method", "deepnote"]) == 2
+    assert "has no method deepnote; there is no_retrieval, vanilla" in capsys.readouterr().err
+
+
 def test_a_run_is_set_beside_a_published_one(
     made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,10 @@ def publish(args: argparse.Namespace) -> int:
     from rag_notes.running.trainings import RECIPE, publish_training
 
     for folder in args.runs:
-        say((publish_training if (Path(folder) / RECIPE).is_file() else publish_run)(folder, args.into))
+        if (Path(folder) / RECIPE).is_file():
+            say(publish_training(folder, args.into))
+        else:
+            say(publish_run(folder, args.into, args.method))
     return 0
 
 

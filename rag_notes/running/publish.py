@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rag_notes.events import Ask, Decision, Event, Note, Search
-from rag_notes.running.records import RecordError, Run, Sample, SampleError
+from rag_notes.running.records import Progress, RecordError, Run, Sample, SampleError
 from rag_notes.running.run_files import load_run, write_info, write_samples
 from rag_notes.types import Question
 
@@ -21,23 +21,36 @@ VERDICTS = ("useful", "useless", "true", "false")
 _WORDS = 3  # up to which the outcome of a decision is a label, and no text
 
 
-def publish(folder: str | Path, into: str | Path) -> Path:
+def publish(folder: str | Path, into: str | Path, methods: Sequence[str] | None = None) -> Path:
     """Write a run without text to a folder of the same name below `into`; returns it.
 
     What stays: ids of questions, methods, settings, metrics, counts, decisions, seconds, tokens, keys of requests,
     verdicts in a word (`VERDICTS`), and answers of up to `SHORT` characters. Of every other text there is a hash, see
-    `digest`, of ids of passages too, so that found and gold ones can be told apart. Raises RecordError as
-    `rag_notes.running.run_files.load_run`, and for a run that is not finished.
+    `digest`, of ids of passages too, so that found and gold ones can be told apart. With `methods` their part alone is
+    written, and the usage stays that of the run. Raises RecordError as `rag_notes.running.run_files.load_run`, and for
+    a run that is not finished or lacks a method.
     """
     run = load_run(folder)
     if not run.info.finished:
         raise RecordError(f"{folder}: is not finished ({run.info.status}); the command that began it finishes it")
+    if methods:
+        if lacking := [name for name in methods if name not in run.methods]:
+            raise RecordError(f"{folder}: has no method {lacking[0]}; there is {', '.join(run.methods)}")
+        run = _part(run, methods)
     target = Path(into) / Path(folder).resolve().name
     target.mkdir(parents=True, exist_ok=True)
     write_samples(target / "samples.jsonl", map(without_text, run.samples))
     # Paths and addresses are the user's own.
     write_info(target, replace(run.info, overrides=[], endpoint="", published=True))
     return target
+
+
+def _part(run: Run, methods: Sequence[str]) -> Run:
+    part = run.only(methods)
+    errors = sum(sample.error is not None for sample in part.samples)
+    done = Progress(len(part.samples), len(part.samples), errors)
+    seconds = {name: part.info.seconds[name] for name in methods if name in part.info.seconds}
+    return replace(part, info=replace(part.info, samples=done, seconds=seconds))
 
 
 def without_text(sample: Sample) -> Sample:
