@@ -154,6 +154,13 @@ def test_a_value_of_another_corpus_is_neither_confirmed_nor_refuted() -> None:
         assert (row["verdict"], row["corpus"], row["selection"]) == ("other corpus", "pooled", "papers")
     row = verdict(searched(runs, "given"), kind="value", value=100.0)
     assert (row["verdict"], row["corpus"], row["selection"]) == ("agrees", "given", "all")
+    for passages, corpus, said in ((2_000_000, "part", "other corpus"), (5_000_000, "given", "agrees")):  # of 5,233,329
+        corpora = {
+            name: changed(run, retriever={"name": "bm25", "corpus": {"passages": passages}})
+            for name, run in searched(runs, "given").items()
+        }
+        row = verdict(corpora, kind="value", value=100.0)
+        assert (row["verdict"], row["corpus"]) == (said, corpus)
     assert verdict(runs, kind="value", value=100.0)["corpus"] == "none"  # nothing was searched
     row = verdict(searched(runs, "pooled"))
     assert (row["verdict"], row["size"], row["corpus"]) == ("agrees", "other corpus", "pooled")

@@ -13,7 +13,7 @@ from rag_notes.files import write_atomically
 from rag_notes.papers.forest import order_label
 from rag_notes.papers.systems import left_out, model_of
 from rag_notes.papers.verdicts import NOT_RUN, OTHER_CORPUS, RULES, SIGNS, count_verdicts
-from rag_notes.papers.verification import OWN, UNSCALED, usable, verify_claims, verify_orders
+from rag_notes.papers.verification import NOT_THEIRS, OWN, UNSCALED, usable, verify_claims, verify_orders
 from rag_notes.report.cells import DISAGREE, dataset_label, disagree, interval_text, method_label, p_text
 from rag_notes.report.csv_file import write_csv
 from rag_notes.report.markdown import markdown
@@ -32,8 +32,8 @@ LIMITS = (
     "one made with another model tests. Both names stand in every row, and a verdict with another model says so. "
     "Names are compared by letters and digits alone; Chain-of-Note's LLaMa-2-7B is fine-tuned, whatever ours is.",
     "Even with the paper's model the prompts are our wording, and retriever and corpus are those of the run. Every row "
-    "says which questions it had, and whether its passages were pooled from the questions' own paragraphs or came as a "
-    "corpus.",
+    "says which questions it had, and whether its passages were pooled from the questions' own paragraphs, came as a "
+    "corpus, or were a part of one (less than half of what the papers searched).",
     "Many comparisons are tested at once: where none held, about one in forty would still agree by chance. p (Holm) "
     "is corrected for all comparisons tested on our own data set with a model. Detectable is the smallest difference "
     "that so many questions, spread like these, show with 80 % power at alpha .05 (paired t test).",
@@ -47,7 +47,12 @@ LIMITS = (
 
 _ALPHA = 0.05
 _SELECTIONS = {"papers": "the papers'"}
-_CORPORA = {"pooled": "pooled paragraphs", "given": "given corpus", "none": "not searched"}
+_CORPORA = {
+    "pooled": "pooled paragraphs",
+    "given": "given corpus",
+    "part": "part of the corpus",
+    "none": "not searched",
+}
 
 
 class Table(NamedTuple):
@@ -290,7 +295,7 @@ def _verdict(row: Mapping[Any, Any]) -> str:
     said = [f"{SIGNS[row['verdict']]} {row['verdict']}"]
     if row.get("same_model") is False:
         said.append("other model")
-    if row["other"] and row["corpus"] == "pooled" and row["dataset"] != OWN:
+    if row["other"] and row["corpus"] in NOT_THEIRS and row["dataset"] != OWN:
         said.append(OTHER_CORPUS)
     return "; ".join([*said, row["reason"]] if row["reason"] else said)
 

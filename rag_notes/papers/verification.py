@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 
 from rag_notes.llm.store import canonical_json
 from rag_notes.metrics.stats import equivalence, holm, mean_interval, paired_difference, smallest_detectable
-from rag_notes.papers.numbers import paper_claims
+from rag_notes.papers.numbers import corpus_sizes, paper_claims
 from rag_notes.papers.systems import (
     Cell,
     NotRunError,
@@ -46,6 +47,11 @@ _ORDER = ["paper", "method", "setting", "other", "other_setting", "metric"]
 _COUNTS = {"n": "Int64", "failed": "Int64", "fitting": "Int64"}
 _NORMALISED = "acc is normalised: not every record has acc_raw"
 
+NOT_THEIRS = ("pooled", "part")
+"""The kinds of corpus that no paper searched: their systems had corpora that came as a whole."""
+
+_PART = 0.5  # a corpus that was given and has a smaller share of the passages of the papers' is a part of it
+
 _T = TypeVar("_T")
 
 
@@ -79,7 +85,8 @@ def verify_claims(
     `MARGIN` and the `smallest_detectable` difference. All in % (`cost`: dollars, `seconds`), intervals 95 %. The
     papers' acc is raw containment: ours is `acc_raw`, or `acc` where a record has no other, which `reason` then says.
     `failed` counts the questions left out because an answer failed. `selection` says which questions the run had,
-    `corpus` where its passages are from: pooled or given, or none where nothing was searched.
+    `corpus` where its passages are from: pooled, given or a part (a given one of less than half the passages that
+    the papers' has, where that is known), or none where nothing was searched.
 
     `rag_notes.papers.verdicts.RULES` says what a verdict means; `reason` says what a claim that was not run lacks. With
     another model (not `same_model`) a `value` claim compares the numbers of two models; a comparison may carry over.
@@ -347,7 +354,7 @@ def _provenance(cell: Cell, model: str, beside: Cell | None = None, *, fitting: 
     searched = any(sample.counts.searches for each in (cell, beside or cell) for sample in _answered(each))
     return {
         "selection": info.dataset.selection,
-        "corpus": info.dataset.corpus if searched else "none",
+        "corpus": _corpus(cell.run) if searched else "none",
         "our_model": model_of(cell.run),
         "same_model": same_model(cell.run, model),
         "run": cell.folder,
@@ -360,8 +367,20 @@ def _provenance(cell: Cell, model: str, beside: Cell | None = None, *, fitting: 
     }
 
 
+def _corpus(run: Run) -> str:
+    whole = _corpus_sizes().get(run.dataset, 0)
+    passages = run.info.retriever.get("corpus", {}).get("passages", whole)
+    return "part" if run.info.dataset.corpus == "given" and passages < _PART * whole else run.info.dataset.corpus
+
+
+@cache
+def _corpus_sizes() -> dict[str, int]:
+    sizes = corpus_sizes()
+    return dict(zip(sizes["dataset"], map(int, sizes["passages"]), strict=True))
+
+
 def _value_verdict(row: Mapping[Any, Any]) -> str:
-    if row["corpus"] == "pooled":  # the papers searched a corpus that came as a whole
+    if row["corpus"] in NOT_THEIRS:
         return OTHER_CORPUS
     return value_verdict(row["ours"], row["low"], row["high"], row["value"], row["tolerance"])
 
