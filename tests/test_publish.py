@@ -165,6 +165,7 @@ def test_the_figure_in_the_readme_is_that_of_the_published_runs(tmp_path: Path) 
     names = (
         "hotpotqa-Qwen2.5-Coder-1.5B-Instruct-85506ff251",
         "twowikimultihopqa-Qwen2.5-Coder-1.5B-Instruct-2c6eb1ea1d",
+        "musique-Qwen2.5-Coder-1.5B-Instruct-cf48312098",
     )
     runs = [rn.load(folder / name) for name in names]
     png, *_ = save_figure(rn.figure(*runs, metrics=["f1", "all_gold_seen"]), results(runs), tmp_path, "multihop")
