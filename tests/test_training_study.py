@@ -173,6 +173,8 @@ def test_runs_and_trainings_are_read_and_nothing_is_run(trained: Path, tmp_path:
 def test_a_training_is_given_away_without_paths(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(["publish", str(trained), "--into", str(tmp_path / "none"), "--method", "amber"]) == 2
+    assert not (tmp_path / "none").exists()
     assert main(["publish", str(trained), "--into", str(tmp_path / "results")]) == 0
     target = tmp_path / "results" / "trainings" / "filter"
     assert capsys.readouterr().out == f"{target}\n"

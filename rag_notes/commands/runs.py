@@ -24,6 +24,8 @@ def publish(args: argparse.Namespace) -> int:
 
     for folder in args.runs:
         if (Path(folder) / RECIPE).is_file():
+            if args.method:
+                raise InputError(f"{folder}: is a training, which has no methods to choose from; leave out --method")
             say(publish_training(folder, args.into))
         else:
             say(publish_run(folder, args.into, args.method))
