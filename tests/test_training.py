@@ -124,6 +124,17 @@ def weights(folder: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+def test_adapters_of_the_last_blocks_leave_the_others_alone(tiny: Path, labels: Path, tmp_path: Path) -> None:
+    import safetensors  # noqa: PLC0415
+
+    metrics = trained("sft", tiny, labels, tmp_path / "out", **LORA, lora_layers=1)
+    assert metrics["after"]["eval_loss"] < metrics["before"]["eval_loss"]
+    (file,) = (tmp_path / "out").glob("*.safetensors")
+    with safetensors.safe_open(file, "np") as tensors:
+        blocks = {name.partition(".layers.")[2].partition(".")[0] for name in tensors.keys()}  # noqa: SIM118
+    assert blocks == {"1"}  # of two
+
+
 @pytest.mark.parametrize("lora", [{}, LORA, LORA | {"merge": True}], ids=["all", "adapter", "merged"])
 def test_sft_lowers_the_loss_on_what_was_held_out(
     tiny: Path, labels: Path, tmp_path: Path, lora: dict[str, Any]
@@ -186,7 +197,11 @@ def test_settings_and_models_that_do_not_fit_are_refused(tiny: Path, labels: Pat
         trained("sft", tiny, labels, tmp_path / "a", batch_size=3, device_batch_size=2)
     with pytest.raises(InputError, match=r"held_out=0\.95 leaves nothing to train on"):
         trained("sft", tiny, labels, tmp_path / "b", held_out=0.95)
+    with pytest.raises(InputError, match="lora_layers=1 is about adapters; give lora_rank, too"):
+        trained("sft", tiny, labels, tmp_path / "b", lora_layers=1)
     assert not list(tmp_path.iterdir())  # nothing is begun that could not be gone on with
+    with pytest.raises(InputError, match="lora_layers=3: the model has 2"):
+        trained("sft", tiny, labels, tmp_path / "d", **LORA, lora_layers=3)
     bare = tmp_path / "bare"
     bare.mkdir()
     for path in tiny.iterdir():

@@ -37,6 +37,7 @@ def train(
     device_batch_size: Positive = 1,
     beta: Annotated[float, Field(gt=0)] = 0.1,
     lora_rank: Positive | None = None,
+    lora_layers: Positive | None = None,
     lora_alpha: Positive = 32,
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05,
     merge: bool = False,
@@ -51,7 +52,8 @@ def train(
 
     `batch_size` examples make a step, `device_batch_size` of them at once on each device. `lora_rank` trains adapters
     on all linear layers of weights of `dtype` (None: all parameters, in single precision, with `dtype` as mixed
-    precision on a GPU); `merge` adds them to the weights in the end. `max_length` is in tokens:
+    precision on a GPU), of the last `lora_layers` blocks alone where it is given, which saves the way back through the
+    others; `merge` adds them to the weights in the end. `max_length` is in tokens:
     longer examples are left out and counted, none is cut. The examples of a share `held_out` of the questions are not
     trained on, and measured before and after. A checkpoint is kept every `save_every` steps: the same command goes on
     from the last whole one, and a finished folder is left as it is.
@@ -70,6 +72,8 @@ def train(
         raise InputError(
             f"batch_size={batch_size} is no multiple of device_batch_size={device_batch_size} on {devices} devices"
         )
+    if lora_layers is not None and lora_rank is None:
+        raise InputError(f"lora_layers={lora_layers} is about adapters; give lora_rank, too, or leave it out")
     whole, too_long = _whole(examples, tokenizer, _RESPONSES[objective], max_length)
     if not whole:
         raise InputError(f"{data}: all {len(examples)} examples are longer than max_length={max_length} tokens")
@@ -93,6 +97,7 @@ def train(
             training,
             testing,
             lora=None if lora_rank is None else adapter,
+            lora_layers=lora_layers,
             beta=beta,
             dtype=dtype,
             output_dir=str(folder / "checkpoints"),
@@ -178,6 +183,7 @@ def _trainer(
     testing: list[dict[str, Any]],
     *,
     lora: Mapping[str, Any] | None,
+    lora_layers: int | None,
     beta: float,
     dtype: str,
     **settings: Any,
@@ -201,15 +207,29 @@ def _trainer(
     # All parameters are kept in single precision: bfloat16 rounds steps as small as these away. Adapters are, too.
     held = torch.float32 if lora is None else getattr(torch, dtype)
     trained = AutoModelForCausalLM.from_pretrained(model, dtype=held, use_safetensors=True)
+    frozen = range(0 if lora_layers is None else _blocks(trained, lora_layers) - lora_layers)
     parts = {
         "processing_class": tokenizer,
         "train_dataset": datasets.Dataset.from_list(training),
         "eval_dataset": datasets.Dataset.from_list(testing) if testing else None,
-        "peft_config": lora and peft.LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM"),
+        "peft_config": lora
+        and peft.LoraConfig(
+            **lora,
+            target_modules="all-linear",
+            exclude_modules=rf"\D*\.(?:{'|'.join(map(str, frozen))})\..*" if frozen else None,
+            task_type="CAUSAL_LM",
+        ),
     }
     if objective == "sft":
         return trl.SFTTrainer(trained, args=trl.SFTConfig(**settings), **parts)
     return trl.DPOTrainer(trained, args=trl.DPOConfig(beta=beta, **settings), **parts)
+
+
+def _blocks(model: Any, least: int) -> int:
+    count: int = model.config.num_hidden_layers
+    if least > count:
+        raise InputError(f"lora_layers={least}: the model has {count}")
+    return count
 
 
 def _last_checkpoint(folder: Path) -> str | None:
