@@ -1,6 +1,8 @@
 """Runs given away without a word of their data set: what stays, what is checked, and what is made of them."""
 
 import json
+import lzma
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from rag_notes.report.figures import save_figure
 from rag_notes.report.tables import results
 from rag_notes.running.publish import check, publish, without_text
 from rag_notes.running.records import Condition, RecordError, Sample, SampleError, require_text
-from rag_notes.running.run_files import PUBLISHED, load_run, write_info
+from rag_notes.running.run_files import PUBLISHED, load_run, write_info, write_samples
 from rag_notes.studies.chain_of_facts import judged
 from rag_notes.studies.knowledge_density import knowledge_density
 from rag_notes.studies.quest_eval import quest_results
@@ -101,7 +103,9 @@ def test_tables_are_made_of_published_records_without_the_data_set(
     assert main(["publish", str(run_folder(tmp_path)), "--into", str(tmp_path / "results")]) == 0
     target = tmp_path / "results" / run_folder(tmp_path).name
     assert capsys.readouterr().out == f"{target}\n"
-    published = "".join(path.read_text(encoding="utf-8") for path in target.iterdir())
+    packed = lzma.decompress((target / "samples.jsonl.xz").read_bytes())
+    published = packed.decode() + (target / "run.json").read_text(encoding="utf-8")
+    assert {path.name for path in target.iterdir()} == {"run.json", "samples.jsonl.xz"}
     assert not [
         word for one in QUESTIONS for word in (json.dumps(one["question"])[1:-1], "He was born") if word in published
     ]
@@ -131,14 +135,48 @@ def test_a_run_is_set_beside_a_published_one(
     target = publish(run_folder(tmp_path), tmp_path / "results")
     assert main(["run", *made, "--check", str(target)]) == 0
     assert "no_retrieval: 2 same\nvanilla: 2 same\n" in capsys.readouterr().out
-    first, second, *others = (target / "samples.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    packed = target / "samples.jsonl.xz"
+    first, second, *others = lzma.decompress(packed.read_bytes()).decode().splitlines(keepends=True)
     changed = [first.replace("Rouen", "Paris"), second.replace('"key":"', '"key":"x'), *others[:-1]]
-    (target / "samples.jsonl").write_text("".join(changed), encoding="utf-8")
+    packed.write_bytes(lzma.compress("".join(changed).encode()))
     assert main(["run", *made, "--check", str(target)]) == 1
     out = capsys.readouterr().out
     assert "no_retrieval: 1 other answer\nno_retrieval: 1 other calls\n" in out
     assert "vanilla: 1 not published\nvanilla: 1 same\n" in out
     assert sum(check(load_run(run_folder(tmp_path)), target).values()) == 4
+
+
+def test_what_was_published_unpacked_is_read_and_replaced(made: list[str], tmp_path: Path) -> None:
+    target = publish(run_folder(tmp_path), tmp_path / "results")
+    run, packed = load_run(target), (target / "samples.jsonl.xz").read_bytes()
+    write_samples(target / "samples.jsonl", run.samples)
+    (target / "samples.jsonl.xz").unlink()
+    assert load_run(target).samples == run.samples
+    assert publish(run_folder(tmp_path), tmp_path / "results") == target
+    assert {path.name for path in target.iterdir()} == {"run.json", "samples.jsonl.xz"}
+    assert (target / "samples.jsonl.xz").read_bytes() == packed
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"no archive" + data])
+def test_a_published_file_that_is_not_whole_is_named(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[bytes], bytes]
+) -> None:
+    target = publish(run_folder(tmp_path), tmp_path / "results")
+    packed = target / "samples.jsonl.xz"
+    packed.write_bytes(damage(packed.read_bytes()))
+    assert main(["table", str(target)]) == 2
+    error = capsys.readouterr().err
+    assert f"{packed}: cannot be unpacked (" in error and "fetch or publish it again" in error
+
+
+def test_a_published_run_is_not_marked_anew(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = publish(run_folder(tmp_path), tmp_path / "results")
+    before = {path.name: path.read_bytes() for path in target.iterdir() if path.is_file()}
+    assert main(["score", str(target)]) == 2
+    assert "was published without the text" in capsys.readouterr().err
+    assert {name: (target / name).read_bytes() for name in before} == before
 
 
 def test_what_is_counted_from_texts_refuses_a_run_without_them(made: list[str], tmp_path: Path) -> None:
@@ -155,7 +193,7 @@ def test_what_is_counted_from_texts_refuses_a_run_without_them(made: list[str], 
 
 
 def test_what_the_project_publishes_is_without_text() -> None:
-    for path in PUBLISHED.glob("*/samples.jsonl"):
+    for path in PUBLISHED.glob("*/samples.jsonl.xz"):
         for sample in load_run(path.parent).samples:
             assert sample == without_text(sample)
 

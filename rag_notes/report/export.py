@@ -10,9 +10,11 @@ from rag_notes.events import Counts
 from rag_notes.extras import needed
 from rag_notes.llm.store import canonical_json
 from rag_notes.running.records import RecordError, Run, Sample
+from rag_notes.running.run_files import samples_of
 from rag_notes.types import InputError
 
 _PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
+_FORMS = {".jsonl": "application/jsonl", ".xz": "application/x-xz"}
 _TEXTS = ("dataset", "model", "method", "question_id", "type", "question", "answer", "error", "trace")
 
 
@@ -132,10 +134,10 @@ def write_crate(runs: Mapping[str, Run], out: Path, version: str) -> Path:
     for name, run in runs.items():
         if not run.info.finished or run.folder is None:
             raise RecordError(f"{name}: the run is not finished: {run.info.status}; finish it with `rag-notes run`")
-        files = []
+        files, samples = [], samples_of(run.folder)
         for file, of, form in (
             ("run.json", "settings and provenance", "application/json"),
-            ("samples.jsonl", "answers, traces and scores", "application/jsonl"),
+            (samples.name, "answers, traces and scores", _FORMS[samples.suffix]),
         ):
             properties = {"name": f"{run.label}: {of}", "encodingFormat": form}
             files.append(crate.add_file(run.folder / file, f"{name}/{file}", properties=properties))

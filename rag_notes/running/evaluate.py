@@ -20,8 +20,20 @@ from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
 from rag_notes.running.describe import RECORDED, Method, check_same_run, describe
 from rag_notes.running.identity import code_hash, unwrapped
-from rag_notes.running.records import Condition, Key, Progress, RecordError, Run, RunInfo, Sample, SampleError, Usage
+from rag_notes.running.records import (
+    Condition,
+    Key,
+    Progress,
+    RecordError,
+    Run,
+    RunInfo,
+    Sample,
+    SampleError,
+    Usage,
+    require_text,
+)
 from rag_notes.running.run_files import (
+    SAMPLES,
     load_run,
     read_info,
     read_samples,
@@ -156,7 +168,8 @@ def rescore_run(folder: str | Path) -> tuple[int, int] | None:
     """Mark the answers of a run's folder anew; returns how many there are, and how many got other marks.
 
     None where the run annotates other answers and has no marks. Raises RecordError where another process works in the
-    folder, and where the run is of version 0.1, whose records lack what the metrics need of a question.
+    folder, and where the run is of version 0.1, whose records lack what the metrics need of a question; InputError
+    where it was published without its text.
     """
     path = Path(folder)
     if read_info(path).condition.annotates is not None:
@@ -168,14 +181,15 @@ def rescore_run(folder: str | Path) -> tuple[int, int] | None:
         raise RecordError(f"{path}: another process works in this run; mark it when that has ended") from None
     try:
         run = load_run(path)
+        require_text(run)
         if not run.info.scoring:
             raise RecordError(
                 f"{path}: is of version 0.1, which kept too little of the questions to mark answers by; run it again "
                 "(responses that are stored are taken)"
             )
-        write_samples(path / "samples.jsonl", map(rescore, run.samples))
+        write_samples(path / SAMPLES, map(rescore, run.samples))
         write_info(path, replace(run.info, scoring=code_hash(score)))
-        marked, _ = read_samples(path / "samples.jsonl")
+        marked, _ = read_samples(path / SAMPLES)
     finally:
         lock.release()
     return len(marked), sum(new.metrics != old.metrics for new, old in zip(marked, run.samples, strict=True))
@@ -325,7 +339,7 @@ async def _acquire(path: Path) -> FileLock:
 def _take_up(path: Path, info: RunInfo, *, retry_errors: bool) -> _Place:
     """A folder with the samples that still stand, by today's metrics; others are put aside, failed ones if asked."""
     before = read_info(path) if (path / "run.json").exists() else None
-    samples, half_written = read_samples(path / "samples.jsonl")
+    samples, half_written = read_samples(path / SAMPLES)
     scored_anew = False
     if before is not None:
         check_same_run(path, before, info)
@@ -345,10 +359,10 @@ def _take_up(path: Path, info: RunInfo, *, retry_errors: bool) -> _Place:
                 errors += sample.error is not None
                 yield rescore(sample) if scored_anew else sample
 
-    written = write_samples(path / "samples.jsonl", standing())
+    written = write_samples(path / SAMPLES, standing())
     info = replace(info, half_written=half_written)
     write_info(path, info)
-    return _Place(info, path / "samples.jsonl", written, errors)
+    return _Place(info, path / SAMPLES, written, errors)
 
 
 def _is_unreached(error: SampleError) -> bool:

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import BinaryIO, TypeVar, overload
 
 from rag_notes.files import replacing
 
@@ -51,9 +51,8 @@ class Lines(Sequence[T]):
     __hash__ = None  # type: ignore[assignment] # as of a list
 
 
-def reader(path: Path, parse: Callable[[bytes], T]) -> Callable[[int], T]:
+def reader(file: BinaryIO, parse: Callable[[bytes], T]) -> Callable[[int], T]:
     """What reads the line that begins at a byte: of the file as it is now, also when another has taken its place."""
-    file = path.open("rb")
 
     @lru_cache(_AT_HAND)
     def read(start: int) -> T:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rag_notes.events import Ask, Decision, Event, Note, Search
 from rag_notes.running.records import Progress, RecordError, Run, Sample, SampleError
-from rag_notes.running.run_files import load_run, write_info, write_samples
+from rag_notes.running.run_files import PACKED, SAMPLES, load_run, write_info, write_samples
 from rag_notes.types import Question
 
 SHORT = 60
@@ -39,7 +39,8 @@ def publish(folder: str | Path, into: str | Path, methods: Sequence[str] | None 
         run = _part(run, methods)
     target = Path(into) / Path(folder).resolve().name
     target.mkdir(parents=True, exist_ok=True)
-    write_samples(target / "samples.jsonl", map(without_text, run.samples))
+    write_samples(target / PACKED, map(without_text, run.samples))
+    (target / SAMPLES).unlink(missing_ok=True)  # as earlier versions published it
     # Paths and addresses are the user's own.
     write_info(target, replace(run.info, overrides=[], endpoint="", published=True))
     return target

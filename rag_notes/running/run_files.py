@@ -1,10 +1,13 @@
-"""Reading and writing the two files of a run, `run.json` and `samples.jsonl`."""
+"""Reading and writing the two files of a run, `run.json` and `samples.jsonl`, which is packed where it is published."""
 
+import io
 import json
+import lzma
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -20,14 +23,25 @@ T = TypeVar("T")
 PUBLISHED = SHIPPED / "data" / "results"
 """Where records without text lie that come with the project (`rag_notes.running.publish`)."""
 
+SAMPLES = "samples.jsonl"
+PACKED = f"{SAMPLES}.xz"
+
+_MAX_UNPACKED = 1 << 30  # bytes: more than any run without text has
+
 _SAMPLE, _INFO = TypeAdapter(Sample), TypeAdapter(RunInfo)
 
 
 def load_run(folder: str | Path) -> Run:
     """Read a run folder. Raises RecordError naming file, line and field where it is missing or malformed."""
     info = read_info(folder)
-    samples, _ = read_samples(Path(folder) / "samples.jsonl")
+    samples, _ = read_samples(samples_of(Path(folder)))
     return Run(info, samples, Path(folder))
+
+
+def samples_of(folder: Path) -> Path:
+    """The file of samples in a run folder: `samples.jsonl`, or, where there is none, `samples.jsonl.xz`."""
+    packed = folder / PACKED
+    return packed if packed.exists() and not (folder / SAMPLES).exists() else folder / SAMPLES
 
 
 def run_folders(folder: str | Path, *, published: bool = False) -> list[Path]:
@@ -64,15 +78,16 @@ def read_info(folder: str | Path) -> RunInfo:
 def read_samples(path: Path) -> tuple[Sequence[Sample], int]:
     """The samples of a file and how many half-written last lines were left out (0 or 1: a killed run's).
 
-    Every line is checked, and read again when its sample is asked for. Raises RecordError naming line and field where
-    one but the last is malformed.
+    Every line is checked, and read again when its sample is asked for; a packed file (.xz) stays in memory unpacked.
+    Raises RecordError naming line and field where one but the last is malformed, or where a packed file is not whole.
     """
     if not path.exists():
         return [], 0
     keys: list[Key] = []
     starts, start = array("q"), 0
-    read = reader(path, _parse)
-    with path.open("rb") as file:
+    content = _unpacked(path) if path.suffix == ".xz" else None
+    read = reader(_opened(path, content), _parse)
+    with _opened(path, content) as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return Lines(read, keys, starts), 1
@@ -85,6 +100,21 @@ def read_samples(path: Path) -> tuple[Sequence[Sample], int]:
             starts.append(start)
             start += len(line)
     return Lines(read, keys, starts), 0
+
+
+def _opened(path: Path, content: bytes | None) -> BinaryIO:
+    return path.open("rb") if content is None else io.BytesIO(content)
+
+
+def _unpacked(path: Path) -> bytes:
+    try:
+        with lzma.open(path) as file:
+            content = file.read(_MAX_UNPACKED + 1)
+    except (lzma.LZMAError, EOFError) as error:
+        raise RecordError(f"{path}: cannot be unpacked ({error}); fetch or publish it again") from None
+    if len(content) > _MAX_UNPACKED:
+        raise RecordError(f"{path}: unpacks to more than {_MAX_UNPACKED:,} bytes, which no published run has")
+    return content
 
 
 def _parse(line: bytes) -> Sample:
@@ -119,9 +149,9 @@ def _encodable(kind: TypeAdapter[T], value: T) -> T:
 
 
 def write_samples(path: Path, samples: Iterable[Sample]) -> list[Key]:
-    """Write all samples, atomically; returns their keys."""
+    """Write all samples, atomically, packed where the name ends in .xz; returns their keys."""
     keys = []
-    with replacing(path) as file:
+    with replacing(path) as raw, lzma.open(raw, "wb", preset=9) if path.suffix == ".xz" else nullcontext(raw) as file:
         for sample in samples:
             file.write(sample_line(sample).encode())
             keys.append(sample.key)
@@ -134,7 +164,7 @@ def sort_samples(path: Path, written: Sequence[Key], order: Iterable[Key]) -> Se
     Returns the samples that `order` has; others are left out.
     """
     keys, starts = sort_lines(path, written, order)
-    return Lines(reader(path, _parse), keys, starts)
+    return Lines(reader(path.open("rb"), _parse), keys, starts)
 
 
 def _read(kind: TypeAdapter[T], text: bytes, of_old: Callable[[dict[str, Any]], dict[str, Any]], mark: str) -> T:
