@@ -70,6 +70,8 @@ class Searcher:
 class Rag:
     """One method at work on one question: `ask`, `search`, `note`, `answer`; `trace` has every step, in order.
 
+    `taken` has the seconds and retries of each response, by its key.
+
     The order of the trace is that in which calls are issued, whatever their order of completion: calls that go out
     together should be issued together (`asyncio.gather`), stage by stage.
     """
@@ -79,6 +81,7 @@ class Rag:
     ) -> None:
         self.question = question
         self.trace: list[Event] = []
+        self.taken: dict[str, tuple[float, int]] = {}
         self._method = method
         self._llm = llm
         self._searcher = searcher
@@ -178,6 +181,7 @@ class Rag:
         event.response, event.finish_reason = response.text, response.finish_reason
         event.prompt_tokens, event.completion_tokens = response.prompt_tokens, response.completion_tokens
         event.key = key
+        self.taken[key] = response.seconds, response.retries
         if response.logprobs is not None:
             event.logprobs = [(token, round(logprob, 4)) for token, logprob in response.logprobs]
         return response, event

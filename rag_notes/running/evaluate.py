@@ -95,8 +95,9 @@ async def evaluate(
 
         async def make(key: Key) -> bool:
             method, question = key[0], by_id[key[1]]
-            made = await _answer(start(question, method=method), method, named[method], llm, scored=scored)
-            place.add(made)
+            rag = start(question, method=method)
+            made = await _answer(rag, method, named[method], llm, scored=scored)
+            place.add(made, rag.taken)
             return made.error is not None
 
         told = " · ".join(part for part in (study, Run(info).label) if part)
@@ -104,7 +105,7 @@ async def evaluate(
         samples = place.sorted((name, question.id) for name in named for question in questions)
         status = f"stopped: {stop}" if stop else "finished"
         retries = getattr(retriever, "retries", 0)
-        info = replace(_account(place.info, samples, len(order), llm), status=status, search_retries=retries)
+        info = replace(_account(place, samples, len(order), llm), status=status, search_retries=retries)
         if folder is not None:
             write_info(Path(folder), info)
     if stop and not isinstance(stop, SpendingLimitError):
@@ -224,12 +225,13 @@ def _cost(asks: Sequence[Ask], llm: LLM) -> float | None:
     return sum(price.of(ask.prompt_tokens, ask.completion_tokens) for price, ask in prices if price)
 
 
-def _account(info: RunInfo, samples: Sequence[Sample], of: int, llm: LLM) -> RunInfo:
-    """Add how many samples there are, seconds of model time, what the distinct calls took, and which prompts were used.
+def _account(place: "_Place", samples: Sequence[Sample], of: int, llm: LLM) -> RunInfo:
+    """What run.json says in the end: samples, seconds of model time, what the distinct calls took, prompts used.
 
     Time and retries are those of the stored responses, whoever made them; the time of a sample that the store does not
     have is what run.json said of it before.
     """
+    info = place.info
     seconds: dict[str, dict[str, float]] = {name: {} for name in info.methods}
     counted, used, errors = set[str](), set[str](), 0
     calls = prompt_tokens = completion_tokens = retries = 0
@@ -238,25 +240,35 @@ def _account(info: RunInfo, samples: Sequence[Sample], of: int, llm: LLM) -> Run
         errors += sample.error is not None
         used |= _prompts_of(sample)
         asks = answered(sample.trace)
-        taken = llm.taken([ask.key for ask in asks])
-        before = info.seconds.get(sample.method, {}).get(sample.question.id)
-        if all(ask.key in taken for ask in asks):
-            seconds[sample.method][sample.question.id] = round(sum(taken[ask.key][0] for ask in asks), 3)
-        elif before is not None:
-            seconds[sample.method][sample.question.id] = before
+        took, retried = place.took.get(sample.key), place.retried
+        if took is None:  # by another process
+            taken = llm.taken([ask.key for ask in asks])
+            took = _seconds(asks, taken)
+            retried = {key: again for key, (_, again) in taken.items()}
+        if took is None:
+            took = info.seconds.get(sample.method, {}).get(sample.question.id)
+        if took is not None:
+            seconds[sample.method][sample.question.id] = took
         for ask in asks:
             if ask.key in counted:
                 continue
             counted.add(ask.key)
             prompt_tokens += ask.prompt_tokens
             completion_tokens += ask.completion_tokens
-            retries += taken[ask.key][1] if ask.key in taken else 0
+            retries += retried.get(ask.key, 0)
             of_call = _cost([ask], llm)
             cost = of_call if not calls else None if cost is None or of_call is None else cost + of_call
             calls += 1
     prompts = {name: digest for name, digest in info.prompts.items() if name in used}
     usage = Usage(calls, prompt_tokens, completion_tokens, retries, cost)
     return replace(info, samples=Progress(len(samples), of, errors), seconds=seconds, usage=usage, prompts=prompts)
+
+
+def _seconds(asks: Sequence[Ask], taken: Mapping[str, tuple[float, int]]) -> float | None:
+    """The seconds of model time of the calls of a sample; None where one of them is not known."""
+    if not all(ask.key in taken for ask in asks):
+        return None
+    return round(sum(taken[ask.key][0] for ask in asks), 3)
 
 
 def _prompts_of(sample: Sample) -> set[str]:
@@ -277,17 +289,24 @@ def _progress(llm: LLM, errors: int) -> str:
 
 
 class _Place:
-    """Where the samples of a run are kept while it is made: in its folder, line by line, or in memory without one."""
+    """Where the samples of a run are kept while it is made: in its folder, line by line, or in memory without one.
+
+    Of those that were made here, `took` has the seconds of model time, and `retried` the retries by key, if there were.
+    """
 
     def __init__(self, info: RunInfo, file: Path | None = None, written: Sequence[Key] = (), errors: int = 0) -> None:
         self.info, self.errors = info, errors
         self.written = list(written)  # in the order of the lines
+        self.took: dict[Key, float | None] = {}
+        self.retried: dict[str, int] = {}
         self._file = file
         self._out = None if file is None else file.open("a", encoding="utf-8")
         self._held: dict[Key, Sample] = {}
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: Sample, taken: Mapping[str, tuple[float, int]]) -> None:
         sample, line = recordable(sample)
+        self.took[sample.key] = _seconds(answered(sample.trace), taken)
+        self.retried |= {key: again for key, (_, again) in taken.items() if again}
         self.written.append(sample.key)
         if self._out is None:
             self._held[sample.key] = sample
