@@ -103,7 +103,8 @@ class Downloads(BaseModel):
 def load_downloads(path: Path) -> Downloads:
     """Read and check a table; raises `DownloadError` naming the file and the field."""
     try:
-        return Downloads.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        with path.open(encoding="utf-8") as stream:  # whose name stands in YAML's errors
+            return Downloads.model_validate(yaml.safe_load(stream))
     except ValidationError as error:
         problems = [f"{path}, {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
         raise DownloadError("\n".join(problems)) from None

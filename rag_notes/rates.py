@@ -46,7 +46,8 @@ def _shipped(name: str) -> dict[str, Rate]:
 
 def _read(file: Path) -> dict[str, Rate]:
     try:
-        return _TABLE.validate_python(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
+        with file.open(encoding="utf-8") as stream:  # whose name stands in YAML's errors
+            return _TABLE.validate_python(yaml.safe_load(stream) or {})
     except ValidationError as error:
         first = error.errors()[0]
         problem = ": ".join([*map(str, first["loc"]), first["msg"]])

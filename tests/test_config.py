@@ -272,6 +272,17 @@ def test_every_mistake_of_one_part_is_named_at_once() -> None:
     ]
 
 
+def test_a_table_of_prices_that_is_no_yaml_is_named_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "conf" / "prices.yaml"
+    file.parent.mkdir()
+    file.write_text("mine: {prompt: 1\nother: [", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r'prices\.yaml", line 2, column 6.*a line is meant such as NAME'):
+        load_prices()
+
+
 def test_the_price_table_is_dated_and_used_for_its_models_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "not a key")
     for price in load_prices().values():

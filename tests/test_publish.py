@@ -127,6 +127,10 @@ def test_a_part_of_a_run_is_published(made: list[str], tmp_path: Path, capsys: p
     assert (part.info.samples.done, part.info.samples.of) == (2, 2) and list(part.info.seconds) == ["vanilla"]
     assert main(["publish", folder, "--into", into, "--method", "deepnote"]) == 2
     assert "has no method deepnote; there is no_retrieval, vanilla" in capsys.readouterr().err
+    assert main(["publish", folder, "--into", into, "--method", "no_retrieval"]) == 2
+    assert "holds vanilla, too; name all methods at once, or delete it first" in capsys.readouterr().err
+    assert main(["publish", folder, "--into", into]) == 0
+    assert load_run(tmp_path / "results" / run_folder(tmp_path).name).methods == ["no_retrieval", "vanilla"]
 
 
 def test_a_run_is_set_beside_a_published_one(

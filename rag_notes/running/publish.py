@@ -10,7 +10,7 @@ from pathlib import Path
 from rag_notes.events import Ask, Decision, Event, Note, Search
 from rag_notes.running.records import Progress, RecordError, Run, Sample, SampleError
 from rag_notes.running.run_files import PACKED, SAMPLES, load_run, write_info, write_samples
-from rag_notes.types import Question
+from rag_notes.types import InputError, Question
 
 SHORT = 60
 """Characters up to which an answer is published as it is."""
@@ -28,7 +28,7 @@ def publish(folder: str | Path, into: str | Path, methods: Sequence[str] | None 
     verdicts in a word (`VERDICTS`), and answers of up to `SHORT` characters. Of every other text there is a hash, see
     `digest`, of ids of passages too, so that found and gold ones can be told apart. With `methods` their part alone is
     written, and the usage stays that of the run. Raises RecordError as `rag_notes.running.run_files.load_run`, and for
-    a run that is not finished or lacks a method.
+    a run that is not finished or lacks a method; InputError where others of its methods are published there already.
     """
     run = load_run(folder)
     if not run.info.finished:
@@ -38,6 +38,8 @@ def publish(folder: str | Path, into: str | Path, methods: Sequence[str] | None 
             raise RecordError(f"{folder}: has no method {lacking[0]}; there is {', '.join(run.methods)}")
         run = _part(run, methods)
     target = Path(into) / Path(folder).resolve().name
+    if (target / "run.json").exists() and (lost := sorted(set(load_run(target).methods) - set(run.methods))):
+        raise InputError(f"{target}: holds {', '.join(lost)}, too; name all methods at once, or delete it first")
     target.mkdir(parents=True, exist_ok=True)
     write_samples(target / PACKED, map(without_text, run.samples))
     (target / SAMPLES).unlink(missing_ok=True)  # as earlier versions published it
