@@ -129,6 +129,16 @@ def test_average_seconds_and_cost_of_an_answer() -> None:
         pytest.approx(load_speeds()[known.model].prompt / 1000),
         2,
     )  # not the time waited
+    wrote = {"d": 500, "v": 0}
+    unpriced = [
+        replace(s, metrics={}, counts=Counts(calls=1, prompt_tokens=2000, completion_tokens=wrote[s.method]))
+        for s in run.samples
+    ]
+    row = verdict({"a-run": replace(run, samples=unpriced)}, metric="cost")
+    assert row["ours"] == pytest.approx(500 * 0.60 / 1e6)  # gpt-4o-mini: 60 cents for a million tokens written
+    assert row["reason"] == "our model has no price: its tokens at that of gpt-4o-mini"
+    untold = [replace(s, counts=replace(s.counts, calls=0)) for s in unpriced]  # of another program's file
+    assert verdict({"a-run": replace(run, samples=untold)}, metric="cost")["verdict"] == "not run"
     row = verdict(runs, metric="t_f1")
     assert (row["verdict"], row["reason"]) == (
         "not run",

@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict
 
 from rag_notes.config import build_methods, load_config
 from rag_notes.files import SHIPPED
+from rag_notes.papers.measures import UNSCALED
 from rag_notes.papers.numbers import paper_cells, paper_claims
 from rag_notes.papers.systems import NotRunError, System, is_system, is_trained_for, system_of
-from rag_notes.papers.verification import MADE_OF, UNSCALED
+from rag_notes.papers.verification import MADE_OF
 from rag_notes.report.cells import method_label
 from rag_notes.report.markdown import markdown
 from rag_notes.running.describe import describe_method

@@ -11,9 +11,10 @@ import pandas as pd
 
 from rag_notes.files import write_atomically
 from rag_notes.papers.forest import order_label
+from rag_notes.papers.measures import UNSCALED
 from rag_notes.papers.systems import left_out, model_of
 from rag_notes.papers.verdicts import NOT_RUN, OTHER_CORPUS, RULES, SIGNS, count_verdicts
-from rag_notes.papers.verification import NOT_THEIRS, OWN, UNSCALED, usable, verify_claims, verify_orders
+from rag_notes.papers.verification import NOT_THEIRS, OWN, usable, verify_claims, verify_orders
 from rag_notes.report.cells import DISAGREE, dataset_label, disagree, interval_text, method_label, p_text
 from rag_notes.report.csv_file import write_csv
 from rag_notes.report.markdown import markdown

@@ -9,6 +9,7 @@ import pandas as pd
 
 from rag_notes.llm.store import canonical_json
 from rag_notes.metrics.stats import equivalence, holm, mean_interval, paired_difference, smallest_detectable
+from rag_notes.papers.measures import UNSCALED, names_of, reason_of, scaled, score_of, scores_of
 from rag_notes.papers.numbers import corpus_sizes, paper_claims
 from rag_notes.papers.systems import (
     Cell,
@@ -21,19 +22,12 @@ from rag_notes.papers.systems import (
     without_count,
 )
 from rag_notes.papers.verdicts import MARGIN, NOT_RUN, OTHER_CORPUS, order_verdict, value_verdict
-from rag_notes.rates import load_speeds
 from rag_notes.report.compare import Pair, match
 from rag_notes.running.quest_scores import with_quest_scores
 from rag_notes.running.records import Run, Sample
 
 OWN = "mini"
 """Our own data set, which no paper has."""
-
-AVERAGED = ("em", "f1", "acc")
-"""The metrics whose mean is the papers' `avg` on the data sets of the claims about it."""
-
-UNSCALED = ("cost", "seconds")
-"""What is no score: US dollars and seconds a question. All other metrics are in %."""
 
 MADE_OF = {"average": ("nq_open", "triviaqa", "webquestions"), "": ("nq_open",)}
 """The data sets behind `average`, the mean of their means, and behind Chain-of-Note's times, which name none."""
@@ -45,7 +39,6 @@ _OURS = [
 ]
 _ORDER = ["paper", "method", "setting", "other", "other_setting", "metric"]
 _COUNTS = {"n": "Int64", "failed": "Int64", "fitting": "Int64"}
-_NORMALISED = "acc is normalised: not every record has acc_raw"
 
 NOT_THEIRS = ("pooled", "part")
 """The kinds of corpus that no paper searched: their systems had corpora that came as a whole."""
@@ -82,8 +75,8 @@ def verify_claims(
     Kind `value`: `ours` is the mean score of the method over the `n` questions of the paper's data set that it
     answered, with the interval of `mean_interval`. Kind `order`, a comparison: the mean of method - other over the
     questions that both answered, with interval and `p` of `paired_difference`, `p_equivalent` of `equivalence` within
-    `MARGIN` and the `smallest_detectable` difference. All in % (`cost`: dollars, `seconds`), intervals 95 %. The
-    papers' acc is raw containment: ours is `acc_raw`, or `acc` where a record has no other, which `reason` then says.
+    `MARGIN` and the `smallest_detectable` difference. All in % (`cost`: dollars, `seconds`), intervals 95 %,
+    as `rag_notes.papers.measures` has them; what it takes in place of what a record lacks, `reason` says.
     `failed` counts the questions left out because an answer failed. `selection` says which questions the run had,
     `corpus` where its passages are from: pooled, given or a part (a given one of less than half the passages that
     the papers' has, where that is known), or none where nothing was searched.
@@ -202,7 +195,7 @@ class _Evidence:
         scores = [
             (cell, values)
             for cell in _preferred(cells, lambda cell: same_model(cell.run, model))
-            if (values := _scores(cell.run, _answered(cell), metric))
+            if (values := scores_of(cell.run, _answered(cell), metric))
         ]
         if not scores:
             raise NotRunError(f"the runs of {dataset} do not have {metric}")
@@ -212,8 +205,8 @@ class _Evidence:
             interval = mean_interval(values, resamples=self.resamples)
             ours = {"ours": math.fsum(values) / len(values), "low": interval.low, "high": interval.high}
             failed = len(cell.run.of(cell.method)) - len(_answered(cell))
-            reason = _reason(_answered(cell), metric)
-            self._measured[key] = _scaled(ours, metric) | {"n": len(values), "failed": failed, "reason": reason}
+            reason = reason_of(_answered(cell), metric)
+            self._measured[key] = scaled(ours, metric) | {"n": len(values), "failed": failed, "reason": reason}
         return self._measured[key] | _provenance(cell, model, fitting=len(cells))
 
     def _order(self, claim: Mapping[Any, Any], dataset: str, model: str) -> dict[str, Any]:
@@ -233,12 +226,12 @@ class _Evidence:
             ours = {"ours": result.mean, "low": result.low, "high": result.high}
             ours["detectable"] = smallest_detectable(differences)
             matched = [sample for pair in pairs for each in pair.matched for sample in (each.a, each.b)]
-            self._measured[key] = _scaled(ours, metric) | {
+            self._measured[key] = scaled(ours, metric) | {
                 "p": result.p,
                 "p_equivalent": math.nan if metric in UNSCALED else equivalence(differences, MARGIN),
                 "n": result.n,
                 "failed": sum(len(ids) for reason, ids in left_out if reason.startswith("failed")),
-                "reason": _reason(matched, metric),
+                "reason": reason_of(matched, metric),
             }
         told = [_provenance(part.cell, model, part.beside, fitting=part.fitting) for part in parts]
         return self._measured[key] | {name: _joined([one[name] for one in told]) for name in told[0]}
@@ -278,8 +271,8 @@ class _Evidence:
 
     def _paired(self, cell: Cell, beside: Cell, metric: str) -> list[tuple[float, float]]:
         matched = self._match(cell, beside).matched
-        names = _names([sample for both in matched for sample in (both.a, both.b)], metric)
-        both = [(_score(cell.run, pair.a, names), _score(beside.run, pair.b, names)) for pair in matched]
+        names = names_of([sample for both in matched for sample in (both.a, both.b)], metric)
+        both = [(score_of(cell.run, pair.a, names), score_of(beside.run, pair.b, names)) for pair in matched]
         return [(a, b) for a, b in both if a is not None and b is not None]
 
 
@@ -315,37 +308,6 @@ def _preferred(found: Sequence[_T], preferred: Callable[[_T], bool]) -> Sequence
 
 def _answered(cell: Cell) -> list[Sample]:
     return [sample for sample in cell.run.of(cell.method) if sample.error is None]
-
-
-def _scores(run: Run, samples: Sequence[Sample], metric: str) -> list[float]:
-    names = _names(samples, metric)
-    return [score for sample in samples if (score := _score(run, sample, names)) is not None]
-
-
-def _names(samples: Sequence[Sample], metric: str) -> list[str]:
-    """The metrics of a sample that a claim's metric is the mean of; the papers' acc is our `acc_raw`."""
-    if metric == "reject":
-        return ["rejected"]  # the share declined of all questions, also of those that have an answer
-    names = list(AVERAGED if metric == "avg" else (metric,))
-    raw = all("acc_raw" in sample.metrics for sample in samples if "acc" in sample.metrics)
-    return ["acc_raw" if raw and name == "acc" else name for name in names]
-
-
-def _reason(samples: Sequence[Sample], metric: str) -> str:
-    return _NORMALISED if "acc" in _names(samples, metric) else ""
-
-
-def _score(run: Run, sample: Sample, names: Sequence[str]) -> float | None:
-    """The mean of some metrics of an answer; None where it lacks one. Seconds are computed where the speed is known."""
-    if list(names) == ["seconds"]:
-        speed, took = load_speeds().get(run.info.model), sample.counts
-        return run.seconds(sample) if speed is None else speed.of(took.prompt_tokens, took.completion_tokens)
-    scores = [sample.metrics[name] for name in names if name in sample.metrics]
-    return math.fsum(scores) / len(scores) if len(scores) == len(names) else None
-
-
-def _scaled(numbers: Mapping[str, float], metric: str) -> dict[str, Any]:
-    return {name: value * (1 if metric in UNSCALED else 100) for name, value in numbers.items()}
 
 
 def _provenance(cell: Cell, model: str, beside: Cell | None = None, *, fitting: int) -> dict[str, Any]:
