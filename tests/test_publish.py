@@ -119,6 +119,13 @@ def test_tables_are_made_of_published_records_without_the_data_set(
     assert main(["run", *made]) == 2  # without from_records the file is needed
 
 
+def test_a_table_of_a_study_has_its_index_as_columns(made: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tables", *made, "study=cost", "~study.variants", "--show", "display"]) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("| data set | method | US dollars")
+    assert [row.split(" | ")[1] for row in rows] == ["No retrieval", "Vanilla RAG"]
+
+
 def test_a_part_of_a_run_is_published(made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, into = str(run_folder(tmp_path)), str(tmp_path / "results")
     assert main(["publish", folder, "--into", into, "--method", "vanilla"]) == 0

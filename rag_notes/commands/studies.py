@@ -123,7 +123,8 @@ def tables(args: argparse.Namespace) -> int:
     known = [name for name in dir(study) if not name.startswith("_") and callable(getattr(study, name))]
     if unknown := [name for name in args.show if name not in known]:
         raise ConfigError(f"--show {unknown[0]}: this study has {', '.join(known)}")
-    say("\n\n".join(markdown(getattr(study, name)()) for name in args.show))
+    frames = [getattr(study, name)() for name in args.show]
+    say("\n\n".join(markdown(frame.reset_index() if any(frame.index.names) else frame) for frame in frames))
     return int(study.lacking > 0)
 
 
