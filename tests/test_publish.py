@@ -178,6 +178,8 @@ def test_a_published_file_that_is_not_whole_is_named(
     assert main(["table", str(target)]) == 2
     error = capsys.readouterr().err
     assert f"{packed}: cannot be unpacked (" in error and "fetch or publish it again" in error
+    publish(run_folder(tmp_path), tmp_path / "results")
+    assert main(["table", str(target)]) == 0
 
 
 def test_a_published_run_is_not_marked_anew(

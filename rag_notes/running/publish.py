@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rag_notes.events import Ask, Decision, Event, Note, Search
 from rag_notes.running.records import Progress, RecordError, Run, Sample, SampleError
-from rag_notes.running.run_files import PACKED, SAMPLES, load_run, write_info, write_samples
+from rag_notes.running.run_files import PACKED, SAMPLES, load_run, read_info, write_info, write_samples
 from rag_notes.types import InputError, Question
 
 SHORT = 60
@@ -38,7 +38,7 @@ def publish(folder: str | Path, into: str | Path, methods: Sequence[str] | None 
             raise RecordError(f"{folder}: has no method {lacking[0]}; there is {', '.join(run.methods)}")
         run = _part(run, methods)
     target = Path(into) / Path(folder).resolve().name
-    if (target / "run.json").exists() and (lost := sorted(set(load_run(target).methods) - set(run.methods))):
+    if (target / "run.json").exists() and (lost := sorted(set(read_info(target).methods) - set(run.methods))):
         raise InputError(f"{target}: holds {', '.join(lost)}, too; name all methods at once, or delete it first")
     target.mkdir(parents=True, exist_ok=True)
     write_samples(target / PACKED, map(without_text, run.samples))
