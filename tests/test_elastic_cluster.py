@@ -104,6 +104,7 @@ def test_a_node_killed_during_a_study_and_another_restarted_change_no_result(clu
     async def study() -> tuple[Run, Run]:
         async with LLM("none", store=ResponseStore(tmp_path / "none.sqlite")) as llm:
             before = await evaluate([undisturbed], QUESTIONS, retriever, llm, progress=False)
+            assert before.info.search_retries == 0
             return before, await evaluate([disturbed], QUESTIONS, retriever, llm, progress=False)
 
     before, after = asyncio.run(study())
@@ -112,7 +113,7 @@ def test_a_node_killed_during_a_study_and_another_restarted_change_no_result(clu
     searches = [[sample.trace for sample in run.samples] for run in (before, after)]
     assert searches[0] == searches[1]
     assert all(len(one.hits) == 5 for trace in searches[0] for one in trace if isinstance(one, Search))
-    assert after.info.search_retries > before.info.search_retries  # what went to the dead node; counted from the start
+    assert after.info.search_retries > 0  # what went to the dead node
     assert (
         elasticsearch(CORPUS, hosts=cluster.hosts, analyzer="standard", index="study").describe()["server"] == "9.2.4"
     )

@@ -6,7 +6,7 @@ import random
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -25,7 +25,7 @@ from rag_notes.prompts.templates import TemplateError
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.records import Progress, RecordError
 from rag_notes.running.run_files import load_run
-from rag_notes.types import Question
+from rag_notes.types import Hit, Question
 from tests.loopback import Loopback, body_hash
 from tests.rivers import CORPUS, QUESTIONS, run_in
 
@@ -350,3 +350,21 @@ def test_the_samples_do_not_depend_on_how_many_calls_are_made_at_once(
 def test_the_same_question_or_method_twice_is_refused(retriever: BM25) -> None:
     with pytest.raises(ValueError, match="same id"):
         run_in(None, None, retriever, questions=[QUESTIONS[0], QUESTIONS[0]])
+
+
+def test_a_run_counts_what_was_sent_again_in_its_own_searches(retriever: BM25) -> None:
+    class Resending:
+        """Has sent something again while it indexed, and does so for every batch of searches."""
+
+        retries, name, describe = 5, retriever.name, retriever.describe
+
+        def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
+            self.retries += 1
+            return retriever.search(queries, top_k)
+
+    async def searches(rag: Rag, question: Question) -> str:
+        return (await rag.search(question.question, 1))[0].title
+
+    resending: Any = Resending()
+    one, two = (run_in(None, None, resending, questions=QUESTIONS[:1], methods=[searches]) for _ in range(2))
+    assert (one.info.search_retries, two.info.search_retries) == (1, 1)

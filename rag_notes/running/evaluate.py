@@ -100,11 +100,12 @@ async def evaluate(
             place.add(made, rag.taken)
             return made.error is not None
 
+        earlier = getattr(retriever, "retries", 0)  # by indexing, or in other runs
         told = " · ".join(part for part in (study, Run(info).label) if part)
         stop = await _work_off(order, place, make, llm, len(named), told=told, progress=progress)
         samples = place.sorted((name, question.id) for name in named for question in questions)
         status = f"stopped: {stop}" if stop else "finished"
-        retries = getattr(retriever, "retries", 0)
+        retries = getattr(retriever, "retries", 0) - earlier
         info = replace(_account(place, samples, len(order), llm), status=status, search_retries=retries)
         if folder is not None:
             write_info(Path(folder), info)
