@@ -15,6 +15,9 @@ from rag_notes.llm.usage import Price
 from rag_notes.options import CONF
 from rag_notes.types import InputError
 
+PRICED = "gpt-4o-mini"
+"""At whose price tokens are counted where costs are compared and a model has none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rate(Price):

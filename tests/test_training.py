@@ -200,7 +200,7 @@ def test_settings_and_models_that_do_not_fit_are_refused(tiny: Path, labels: Pat
     with pytest.raises(InputError, match="lora_layers=1 is about adapters; give lora_rank, too"):
         trained("sft", tiny, labels, tmp_path / "b", lora_layers=1)
     assert not list(tmp_path.iterdir())  # nothing is begun that could not be gone on with
-    with pytest.raises(InputError, match="lora_layers=3: the model has 2"):
+    with pytest.raises(InputError, match="lora_layers=3: the model has 2 blocks; give at most so many"):
         trained("sft", tiny, labels, tmp_path / "d", **LORA, lora_layers=3)
     bare = tmp_path / "bare"
     bare.mkdir()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rag_notes.rates import load_prices, load_speeds
+from rag_notes.rates import PRICED, load_prices, load_speeds
 from rag_notes.running.records import Run, Sample
 
 AVERAGED = ("em", "f1", "acc")
@@ -12,9 +12,6 @@ AVERAGED = ("em", "f1", "acc")
 
 UNSCALED = ("cost", "seconds")
 """What is no score: US dollars and seconds a question. All other metrics are in %."""
-
-PRICED = "gpt-4o-mini"
-"""At whose price (conf/prices.yaml) tokens are counted where a model has none: the papers' claims compare costs."""
 
 
 def names_of(samples: Sequence[Sample], metric: str) -> list[str]:

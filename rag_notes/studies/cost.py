@@ -16,7 +16,7 @@ from rag_notes.config import ConfigError, load_study
 from rag_notes.llm.usage import Price
 from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import holm, paired_difference
-from rag_notes.rates import Rate, load_prices, load_speeds
+from rag_notes.rates import PRICED, Rate, load_prices, load_speeds
 from rag_notes.report.cells import dataset_label, interval_text, interval_texts, method_label, p_text
 from rag_notes.report.curves import axis_label, count_label, scale
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
@@ -38,7 +38,7 @@ async def run(
     options: Sequence[str] = (),
     *,
     metric: str = "acc",
-    model_priced: str = "gpt-4o-mini",
+    model_priced: str = PRICED,
     model_timed: str = "Qwen2.5-Coder-1.5B-Instruct",
     progress: bool = True,
 ) -> "Cost":

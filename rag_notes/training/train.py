@@ -228,7 +228,7 @@ def _trainer(
 def _blocks(model: Any, least: int) -> int:
     count: int = model.config.num_hidden_layers
     if least > count:
-        raise InputError(f"lora_layers={least}: the model has {count}")
+        raise InputError(f"lora_layers={least}: the model has {count} blocks; give at most so many, or leave it out")
     return count
 
 
