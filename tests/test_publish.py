@@ -182,6 +182,15 @@ def test_a_published_file_that_is_not_whole_is_named(
     assert main(["table", str(target)]) == 0
 
 
+def test_a_published_file_that_unpacks_to_too_much_is_refused(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = publish(run_folder(tmp_path), tmp_path / "results")
+    monkeypatch.setattr("rag_notes.running.run_files._MAX_UNPACKED", 1000)
+    assert main(["table", str(target)]) == 2
+    assert "samples.jsonl.xz: unpacks to more than 1,000 bytes" in capsys.readouterr().err
+
+
 def test_a_published_run_is_not_marked_anew(
     made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
