@@ -15,6 +15,7 @@ from rag_notes.papers.measures import UNSCALED
 from rag_notes.papers.systems import left_out, model_of
 from rag_notes.papers.verdicts import NOT_RUN, OTHER_CORPUS, RULES, SIGNS, count_verdicts
 from rag_notes.papers.verification import NOT_THEIRS, OWN, usable, verify_claims, verify_orders
+from rag_notes.rates import PRICED
 from rag_notes.report.cells import DISAGREE, dataset_label, disagree, interval_text, method_label, p_text
 from rag_notes.report.csv_file import write_csv
 from rag_notes.report.markdown import markdown
@@ -43,7 +44,8 @@ LIMITS = (
     "The papers' acc is raw containment, and so is ours (acc_raw), also within avg; a verdict from records that have "
     "only the normalised one says so.",
     "Seconds are those of computing, from the tokens and the speed of the model (conf/speeds.yaml); of a model without "
-    "a measured speed those waited, queue included. Costs need the prices of a model.",
+    "a measured speed those waited, queue included. Costs are those at the model's own price; where it has "
+    f"none, those of its tokens at the price of {PRICED} (conf/prices.yaml), as the row then says.",
 )
 
 _ALPHA = 0.05
