@@ -24,9 +24,11 @@ from rag_notes.training.chain_of_note import chain_of_note
 from rag_notes.training.content_filter import content_filter
 from rag_notes.training.dnalign import dnalign
 from rag_notes.training.examples import (
+    AT_ONCE,
     Data,
     Made,
     Maker,
+    Work,
     chosen_questions,
     make,
 )
@@ -270,7 +272,23 @@ def test_the_making_ends_where_the_sizes_are_reached() -> None:
     whole, _ = ninety(partial(content_filter, labels="gold"))
     some, _ = ninety(partial(content_filter, labels="gold"), {"amber_chunk_filter": 7})
     assert (whole.questions, len(whole.examples)) == (90, 450)
-    assert (some.questions, some.examples) == (64, whole.examples[:7])
+    assert (some.questions, some.examples) == (2, whole.examples[:7])
+
+
+def test_a_slow_question_lets_those_after_it_begin_and_changes_no_example() -> None:
+    done, rest = list[str](), asyncio.Event()
+
+    async def slow_first(work: Work) -> None:
+        if work.question.id == "q0":
+            await rest.wait()
+        done.append(work.question.id)
+        if len(done) == AT_ONCE - 1:
+            rest.set()
+        work.learn("note_init", work.prompt("retrieve_read", question="?", context=[], form=""), completion="!")
+
+    made, _ = ninety(slow_first, {"note_init": 80})
+    assert done.index("q0") == AT_ONCE - 1
+    assert [example.question_id for example in made.examples] == [f"q{n}" for n in range(80)]
 
 
 def test_a_call_that_fails_drops_its_question_and_one_that_ends_the_run_ends_it() -> None:

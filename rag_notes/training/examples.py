@@ -4,9 +4,10 @@ import asyncio
 import copy
 import json
 import random
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from rag_notes.terminal import progress_bar
 from rag_notes.types import InputError, NonNegative, Passage, Positive, Question
 
 Messages = list[dict[str, str]]
-AT_ONCE = 64  # questions: how many are made before it is seen whether the sizes are reached, whatever the concurrency
+AT_ONCE = 64  # questions begun ahead of the first that is not done, so that no slot of the client stays empty
 CARD = ".card.json"
 
 
@@ -193,41 +194,50 @@ async def make(
     `incomplete`. `llm` must be entered. Raises RecordingMissError where the network is forbidden otherwise,
     FatalLLMError where no call can succeed, and whatever a search raises; what was answered until then is stored.
     """
-    made, searcher = Made(), Searcher(retriever)
+    made, searcher, rest = Made(), Searcher(retriever), iter(questions)
+    left = dict(data.sizes or {})
+    begun: deque[tuple[Work, asyncio.Task[LLMError | None]]] = deque()
     with progress_bar("training data", len(questions), unit="question", disable=not progress) as bar:
-        for start in range(0, len(questions), AT_ONCE):
-            count = made.count()
-            if data.sizes and all(count[stage] >= size for stage, size in data.sizes.items()):
-                break
-            works = [
-                Work(q, llm, searcher, templates, data.seed, stored_only=stored_only)
-                for q in questions[start : start + AT_ONCE]
-            ]
-            failures = await asyncio.gather(*(data.maker(work) for work in works), return_exceptions=True)
-            for work, failure in zip(works, failures, strict=True):
-                _add(made, work, failure, stored_only=stored_only)
-            bar.update(len(works))
-    left, everything = dict(data.sizes or {}), made.examples
-    made.examples = []
-    for example in everything:
-        if left.get(example.stage, 1) > 0:
-            made.examples.append(example)
-            if example.stage in left:
-                left[example.stage] -= 1
+        try:
+            while not left or any(left.values()):
+                for question in islice(rest, AT_ONCE - len(begun)):
+                    work = Work(question, llm, searcher, templates, data.seed, stored_only=stored_only)
+                    begun.append((work, asyncio.create_task(_try(data.maker, work))))
+                if not begun:
+                    break
+                work, task = begun.popleft()  # in the order of the questions, however fast each is answered
+                _add(made, work, await task, left, stored_only=stored_only)
+                bar.update(1)
+        finally:
+            for _, task in begun:
+                task.cancel()
+            await asyncio.gather(*(task for _, task in begun), return_exceptions=True)
     return made
 
 
-def _add(made: Made, work: Work, failure: BaseException | None, *, stored_only: bool) -> None:
+async def _try(maker: Maker, work: Work) -> LLMError | None:
+    try:
+        await maker(work)
+    except LLMError as failure:
+        return failure
+    return None
+
+
+def _add(made: Made, work: Work, failure: LLMError | None, left: dict[str, int], *, stored_only: bool) -> None:
     made.questions += 1
     if isinstance(failure, RecordingMissError) and stored_only:
         made.incomplete += 1
-    elif isinstance(failure, LLMError) and not isinstance(failure, RecordingMissError | FatalLLMError):
-        work.drop("all", "a call failed")
-    elif failure is not None:
+    elif isinstance(failure, RecordingMissError | FatalLLMError):
         raise failure
-    if failure is None:
-        made.examples += work.examples
+    elif failure is not None:
+        work.drop("all", "a call failed")
+    else:
         made.values += work.values
+        for example in work.examples:
+            if left.get(example.stage) != 0:
+                made.examples.append(example)
+            if left.get(example.stage):
+                left[example.stage] -= 1
     for stage, reason in work.dropped:
         made.dropped[stage][reason] += 1
 
