@@ -13,7 +13,8 @@ from rag_notes.types import Language, Passage, Task
 from tests.scripted import PROMPTS
 
 TRAINING = sorted(PROMPTS.glob("training/*/*.txt"))
-FILES = sorted(path for path in PROMPTS.glob("*/*/*.txt") if path not in TRAINING)
+WRITERS = [path for path in PROMPTS.glob("*/*/*.txt") if path.parts[-3:] == ("small", "en", "chain_of_note_writer.txt")]
+FILES = sorted(path for path in PROMPTS.glob("*/*/*.txt") if path not in TRAINING + WRITERS)
 
 
 def body(path: Path) -> str:
@@ -31,7 +32,11 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", FILES + TRAINING, ids=lambda path: str(path.relative_to(PROMPTS).with_suffix("")))
+def name_of(path: Path) -> str:
+    return str(path.relative_to(PROMPTS).with_suffix(""))
+
+
+@pytest.mark.parametrize("path", FILES + TRAINING + WRITERS, ids=name_of)
 def test_every_template_can_be_filled_and_says_what_its_placeholders_are(path: Path) -> None:
     language: Language = "zh" if path.parent.name == "zh" else "en"
     names = placeholders(body(path))
@@ -45,13 +50,21 @@ def test_every_template_can_be_filled_and_says_what_its_placeholders_are(path: P
 
 def test_every_set_has_the_same_templates_with_the_same_placeholders_in_both_languages() -> None:
     found = {
-        path: {file.stem: placeholders(body(file)) for file in path.glob("*.txt")}
+        path: {file.stem: placeholders(body(file)) for file in path.glob("*.txt") if file in FILES}
         for path in PROMPTS.glob("*/*")
         if path.is_dir() and path.parent.name != "training"
     }
     assert {(path.parent.name, path.name) for path in found} == {(name, of) for name in SETS for of in ("en", "zh")}
     assert all(prompts == found[PROMPTS / "papers" / "en"] for prompts in found.values())
     assert sum(len(prompts) for prompts in found.values()) == len(FILES)
+
+
+def test_a_prompt_that_makes_training_data_may_be_worded_for_small_models() -> None:
+    (writer,) = WRITERS
+    assert Templates("small").text(writer.stem) == body(writer)
+    assert Templates("papers").text(writer.stem) == body(PROMPTS / "training" / "en" / writer.name)
+    assert placeholders(Templates("small").text(writer.stem)) == placeholders(Templates("papers").text(writer.stem))
+    assert set(Templates("small").names()) == set(Templates("papers").names())
 
 
 def test_the_same_answer_prompt_takes_passages_and_notes() -> None:

@@ -2,7 +2,7 @@
 
 The package has two complete sets of them, `prompts/<set>/<language>/<name>.txt`: `papers`, with the inputs, formats and
 criteria of the prompts that the papers print, and `small`, worded for models of one or two billion parameters. Either
-comes with the prompts of `training`, which make training data and are in English.
+comes with the prompts of `training`, which make training data and are in English, where it has none of its own.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Templates:
     def __init__(self, prompts: str | Path = "papers") -> None:
         self.name = Path(prompts).name
         if prompts in SETS:
-            self._prompts = _read(PACKAGED / prompts) | _read(TRAINING)
+            self._prompts = _packaged(str(prompts))
             return
         folder = Path(prompts)
         if not folder.is_dir():
@@ -46,7 +46,7 @@ class Templates:
                 f"prompts={folder.absolute()}: no such folder, and not one of the sets {', '.join(SETS)}; a folder "
                 "should hold en/answer_short.txt and the like"
             )
-        packaged = _read(PACKAGED / _base(folder)) | _read(TRAINING)
+        packaged = _packaged(_base(folder))
         own = _read(folder)
         for key in own.keys() & packaged.keys():
             wanted, found = (set(PLACEHOLDER.findall(text)) for text in (packaged[key], own[key]))
@@ -116,6 +116,10 @@ def _base(folder: Path) -> str:
     if base not in SETS:
         raise TemplateError(f"{path}: {base!r} is not one of the sets {', '.join(SETS)}")
     return base
+
+
+def _packaged(prompts: str) -> dict[str, str]:
+    return _read(TRAINING) | _read(PACKAGED / prompts)
 
 
 def _read(folder: Path) -> dict[str, str]:

@@ -198,29 +198,30 @@ async def make(
     left = dict(data.sizes or {})
     begun: deque[tuple[Work, asyncio.Task[LLMError | None]]] = deque()
     with progress_bar("training data", len(questions), unit="question", disable=not progress) as bar:
+
+        async def attempt(work: Work) -> LLMError | None:
+            failure = None
+            try:
+                await data.maker(work)
+            except LLMError as error:
+                failure = error
+            bar.update(1)
+            return failure
+
         try:
             while not left or any(left.values()):
                 for question in islice(rest, AT_ONCE - len(begun)):
                     work = Work(question, llm, searcher, templates, data.seed, stored_only=stored_only)
-                    begun.append((work, asyncio.create_task(_try(data.maker, work))))
+                    begun.append((work, asyncio.create_task(attempt(work))))
                 if not begun:
                     break
                 work, task = begun.popleft()  # in the order of the questions, however fast each is answered
                 _add(made, work, await task, left, stored_only=stored_only)
-                bar.update(1)
         finally:
             for _, task in begun:
                 task.cancel()
             await asyncio.gather(*(task for _, task in begun), return_exceptions=True)
     return made
-
-
-async def _try(maker: Maker, work: Work) -> LLMError | None:
-    try:
-        await maker(work)
-    except LLMError as failure:
-        return failure
-    return None
 
 
 def _add(made: Made, work: Work, failure: LLMError | None, left: dict[str, int], *, stored_only: bool) -> None:
