@@ -122,6 +122,25 @@ def test_before_and_after_by_hand() -> None:
     (row,) = shown[shown["metric"] == "Acc."].to_dict("records")
     assert (row["data set"], row["trained on"], row["n"]) == ("made", "content_filter", 2)
     assert (row["before"], row["after"]) == ("0.0", "100.0")
+    assert "searches" not in set(shown["metric"])  # one for every question, before and after
+
+
+def test_declined_questions_are_counted_before_and_after() -> None:
+    def answered(run: Run, *declined: float) -> Run:
+        samples = [
+            replace(sample, metrics=sample.metrics | {"rejected": rejected})
+            for sample, rejected in zip(run.samples, declined, strict=True)
+        ]
+        return replace(run, samples=samples)
+
+    pairs = before_and_after([answered(BEFORE, 1.0, 0.0), answered(AFTER, 0.0, 0.0)])
+    study = TrainingStudy(load_study("training", []), [], [], [], pairs)
+    # Wilson's interval of 1 and of 0 of 2.
+    assert study.declined().values.tolist() == [
+        ["made", "content_filter", "Amber", 2, "50.0 [9.5, 90.5]", "0.0 [0.0, 65.8]"]
+    ]
+    unknown = TrainingStudy(load_study("training", []), [], [], [], before_and_after([BEFORE, AFTER]))
+    assert unknown.declined().empty
 
 
 def test_trainings_are_tabulated(trained: Path, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pandas as pd
 from rag_notes.config import load_study
 from rag_notes.files import here
 from rag_notes.metrics.stats import wilson
-from rag_notes.report.cells import dataset_label, interval_text, interval_texts
-from rag_notes.report.compare import compare_runs, differences
+from rag_notes.report.cells import dataset_label, interval_text, interval_texts, method_label
+from rag_notes.report.compare import compare_runs, differences, match
 from rag_notes.report.figures import STYLE, NotebookFigure
 from rag_notes.running.records import Run, RunInfo
 from rag_notes.running.run_files import load_runs, run_folders
@@ -24,6 +24,7 @@ from rag_notes.studies.base import Study, once
 from rag_notes.studies.content_filter import chunk_verdicts, confusion_figure, filter_rates
 
 _DATA = ["training", "stage", "examples", "dropped"]
+_DECLINED = ["data set", "trained on", "method", "n", "declined before (%)", "declined after (%)"]
 _HELD_OUT = ["training", "measure", "n", "before", "after"]
 _MODEL = ("model", "trained_on", "base", "system", "stages")  # may differ; a system message may have been learned
 _CURVES = {"loss": "loss", "rewards/accuracies": "reward accuracy", "rewards/margins": "reward margin"}
@@ -165,9 +166,36 @@ class TrainingStudy(Study):
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
     def display(self) -> pd.DataFrame:
-        """Both means and their difference with its interval, scores in %; a star is a significant difference."""
+        """Both means and their difference with its interval, scores in %; a star is a significant difference.
+
+        What was found and what it cost is left out where it is the same for every question.
+        """
         table = self.table()
-        return table if table.empty else differences(table, ("before", "after"), by=("dataset", "trained_on"))
+        if table.empty:
+            return table
+        told = table[(table["kind"] == "answer") | (table["ties"] < table["n"])]
+        return differences(told, ("before", "after"), by=("dataset", "trained_on"))
+
+    def declined(self) -> pd.DataFrame:
+        """The share of the questions that were declined before and after, in % with Wilson's interval, by method.
+
+        Of the questions answered in both runs, those with an answer among them (Chain-of-Note, Table 4: reject rate).
+        """
+        rows = []
+        for pair in self.pairs:
+            for method in (name for name in pair.after.methods if name in pair.before.methods):
+                both = [
+                    (one.a.metrics, one.b.metrics) for one in match(pair.before, pair.after, method, method).matched
+                ]
+                known = [of for of in both if all("rejected" in metrics for metrics in of)]
+                if known:
+                    means = [
+                        sum(metrics["rejected"] for metrics in side) / len(known) for side in zip(*known, strict=True)
+                    ]
+                    shown = [_share(mean, len(known), self.config.confidence) for mean in means]
+                    names = [dataset_label(pair.before.label), pair.trained_on, method_label(method)]
+                    rows.append([*names, len(known), *shown])
+        return pd.DataFrame(rows, columns=_DECLINED)
 
     @once
     def verdicts(self) -> pd.DataFrame:
