@@ -51,11 +51,15 @@ def renew(path: Path, main: Main, *, check: bool = False) -> list[str]:
 def _output(commands: str, main: Main, path: Path) -> str:
     printed = io.StringIO()
     for command in commands.split("&&"):
-        name, *arguments = shlex.split(command)
+        name, *arguments = shlex.split(command) or [""]
+        if name != "rag-notes":
+            raise InputError(
+                f"{path}: {command.strip()!r} in a marker is no command of rag-notes; begin it with rag-notes"
+            )
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             code = main(arguments)
-        if name != "rag-notes" or code:
+        if code:
             raise InputError(f"{path}: {command.strip()} ended with code {code}; mend it, or the marker that names it")
     return printed.getvalue().strip()
 

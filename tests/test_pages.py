@@ -112,6 +112,8 @@ def test_the_commands_of_a_block_find_an_empty_folder_of_runs(page: Path, monkey
         ("no block", "has no block; one begins with"),
         ("<!-- rag-notes say x -->\nno end\n", "has no block"),
         ("<!-- rag-notes fail x -->\n<!-- end -->\n", "rag-notes fail x ended with code 2"),
+        ("<!-- rag-notes say x && fail y -->\n<!-- end -->\n", "'fail y' in a marker is no command of rag-notes"),
+        ("<!-- rag-notes say x && -->\n<!-- end -->\n", "'' in a marker is no command of rag-notes"),
         ("<!-- rag-notes fail x && rag-notes say y -->\n<!-- end -->\n", "rag-notes fail x ended with code 2"),
     ],
 )

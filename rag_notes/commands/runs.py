@@ -149,10 +149,12 @@ def pages(args: argparse.Namespace, main: Callable[[Sequence[str]], int]) -> int
     """Renew pages in Markdown, or say which would change."""
     from rag_notes.pages import renew
 
-    stale = {file: changed for file in args.files if (changed := renew(file, main, check=args.check))}
-    for file, changed in stale.items():
-        say(f"{file}: {'would change' if args.check else 'changed'}: {'; '.join(changed)}")
-    return int(args.check and bool(stale))
+    stale = False
+    for file in args.files:  # each is said before the next, which may fail
+        if changed := renew(file, main, check=args.check):
+            say(f"{file}: {'would change' if args.check else 'changed'}: {'; '.join(changed)}")
+            stale = True
+    return int(args.check and stale)
 
 
 def coverage(args: argparse.Namespace) -> int:
