@@ -117,6 +117,17 @@ def test_gold_evaluation_takes_notes_by_the_answer_and_questions_by_the_gold_pas
     assert (result["note_query"]["chosen"], result["note_query"]["rejected"]) == (said("good"), said("bad"))
 
 
+def test_gold_evaluation_takes_of_equal_notes_that_with_more_of_its_words_from_the_gold_passages() -> None:
+    vague, close = "Title a is unknown here.", "Title a: text of a."
+    notes = {"note_init": [vague, close, "Title a has a text.", *[vague] * 6], "note_query": "one"}
+    settings: dict[str, Any] = {"temperatures": NINE, "top_ps": NINE, "evaluator": "gold"}
+    found = {Q.question: FOUND, f"one {Q.question}": ["b"]}
+    result = lines(made(dnalign, DNALIGN | notes, question=GOLD, found=found, **settings))
+    assert (result["note_init"]["chosen"], result["note_init"]["rejected"]) == (said(close), said(vague))
+    not_found = made(dnalign, DNALIGN | notes, question=replace(GOLD, gold_ids=("z",)), found=found, **settings)
+    assert not_found.dropped["note_init"] == {"no difference": 1}
+
+
 @pytest.mark.parametrize(
     ("change", "stage", "reason"),
     [

@@ -11,7 +11,7 @@ from json_repair import repair_json
 from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.deepnote import JOINED_LENGTH
 from rag_notes.methods.parse import parse_lines
-from rag_notes.metrics.answer import score_answer
+from rag_notes.metrics.answer import score_answer, tokens
 from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.prompts.templates import Value
 from rag_notes.training.examples import Work
@@ -147,11 +147,17 @@ def _task_score(question: Question, answer: str) -> float:
     return math.fsum(values) / len(values)
 
 
-def _note_score(work: Work, note: str, passages: Sequence[Passage]) -> tuple[float, float]:
-    """Whether a note holds a gold answer, then how many of the gold passages found it names by their title."""
-    titles = {p.title.casefold() for p in passages if p.title and work.is_gold(p)}
+def _note_score(work: Work, note: str, passages: Sequence[Passage]) -> tuple[float, ...]:
+    """Whether a note holds a gold answer, then how many of the gold passages found it names by their title.
+
+    Of notes equal in both that one is better of whose words more, as a share, stand in the gold passages found.
+    """
+    gold, language = [passage for passage in passages if work.is_gold(passage)], work.question.language
+    titles = {passage.title.casefold() for passage in gold if passage.title}
     named = sum(title in note.casefold() for title in titles)
-    return _answer_in([note], work.question), named
+    known = {word for passage in gold for word in tokens(f"{passage.title} {passage.text}", language)}
+    words = tokens(note, language)
+    return _answer_in([note], work.question), named, sum(word in known for word in words) / max(1, len(words))
 
 
 def _search_score(work: Work, hits: Sequence[Passage], before: Sequence[Passage]) -> tuple[float, ...]:
