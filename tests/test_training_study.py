@@ -149,8 +149,12 @@ def test_trainings_are_tabulated(trained: Path, tmp_path: Path) -> None:
     (recipe,) = study.recipes().to_dict("records")
     assert (recipe["training"], recipe["objective"], recipe["parameters"]) == ("filter", "SFT", "LoRA 16")
     assert study.data().values.tolist() == [
-        ["filter", "amber_chunk_filter", 4, "gold passages are unknown: 2"],
-        ["filter", "amber_sentence_filter", 0, "no gold answer: 1"],
+        ["filter", "amber_chunk_filter", 4, 2],
+        ["filter", "amber_sentence_filter", 0, 1],
+    ]
+    assert study.dropped().values.tolist() == [
+        ["filter", "amber_chunk_filter", "gold passages are unknown", 2],
+        ["filter", "amber_sentence_filter", "no gold answer", 1],
     ]
     measured = {row[1]: row[2:] for row in study.held_out().values.tolist()}
     assert measured["loss"] == [8, "2.000", "0.500"]
@@ -164,8 +168,8 @@ def test_trainings_are_tabulated(trained: Path, tmp_path: Path) -> None:
 def test_a_study_without_trainings_and_runs_says_so(tmp_path: Path) -> None:
     config = load_study("training", [f"figures={tmp_path}"])
     study = TrainingStudy(config, [], [], [], [])
-    assert study.recipes().empty and study.data().empty and study.held_out().empty and study.display().empty
-    assert study.display_filter().empty
+    tables = (study.recipes, study.data, study.dropped, study.held_out, study.display, study.display_filter)
+    assert all(table().empty for table in tables)
     assert study.filter_rates().empty
     (text,) = study.figure().texts
     assert "no training" in text.get_text()

@@ -25,6 +25,7 @@ from rag_notes.studies.content_filter import chunk_verdicts, confusion_figure, f
 
 _DATA = ["training", "stage", "examples", "dropped"]
 _DECLINED = ["data set", "trained on", "method", "n", "declined before (%)", "declined after (%)"]
+_DROPPED = ["training", "stage", "reason", "samples"]
 _HELD_OUT = ["training", "measure", "n", "before", "after"]
 _MODEL = ("model", "trained_on", "base", "system", "stages")  # may differ; a system message may have been learned
 _CURVES = {"loss": "loss", "rewards/accuracies": "reward accuracy", "rewards/margins": "reward margin"}
@@ -133,9 +134,27 @@ class TrainingStudy(Study):
         )
 
     def data(self) -> pd.DataFrame:
-        """A row for each training and stage: the examples, and the samples dropped with their reasons."""
+        """A row for each training and stage: the examples, and how many samples were dropped."""
+        dropped = self.dropped().groupby(["training", "stage"])["samples"].sum().to_dict()
         return pd.DataFrame(
-            [{"training": one.name, **row} for one in self.trainings for row in card_rows(one.card)], columns=_DATA
+            [
+                [one.name, row["stage"], row["examples"], dropped.get((one.name, row["stage"]), 0)]
+                for one in self.trainings
+                for row in card_rows(one.card)
+            ],
+            columns=_DATA,
+        )
+
+    def dropped(self) -> pd.DataFrame:
+        """A row for each training, stage and reason: how many samples gave no example."""
+        return pd.DataFrame(
+            [
+                [one.name, stage, reason, number]
+                for one in self.trainings
+                for stage, reasons in sorted(one.card.get("dropped", {}).items())
+                for reason, number in reasons.items()
+            ],
+            columns=_DROPPED,
         )
 
     def held_out(self) -> pd.DataFrame:
