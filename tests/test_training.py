@@ -211,6 +211,16 @@ def test_settings_and_models_that_do_not_fit_are_refused(tiny: Path, labels: Pat
         trained("sft", bare, labels, tmp_path / "c")
 
 
+KILLED_IN_THE_FIRST_EVALUATION = """
+import json, os, signal, sys
+import transformers
+from rag_notes.training.train import train
+
+transformers.Trainer.evaluate = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+train(objective="sft", **json.loads(sys.argv[1]))
+"""
+
+
 KILLED = """
 import json, os, signal, sys
 import transformers
@@ -230,13 +240,25 @@ train(objective="sft", **json.loads(sys.argv[1]))
 """
 
 
+def killed_training(program: str, model: Path, data: Path, out: Path) -> None:
+    given = SMALL | LORA | {"model": str(model), "data": str(data), "out": str(out)}
+    command = [sys.executable, "-c", program, json.dumps(given)]
+    killed = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+
+
+def test_a_training_killed_before_its_first_step_is_begun_again(tiny: Path, labels: Path, tmp_path: Path) -> None:
+    whole = trained("sft", tiny, labels, tmp_path / "whole", **LORA)
+    out = tmp_path / "out"
+    killed_training(KILLED_IN_THE_FIRST_EVALUATION, tiny, labels, out)
+    assert {path.name for path in out.iterdir()} == {"recipe.json", "checkpoints"}
+    assert trained("sft", tiny, labels, out, **LORA) == whole
+
+
 def test_a_killed_training_goes_on_from_its_last_whole_checkpoint(tiny: Path, labels: Path, tmp_path: Path) -> None:
     whole = trained("sft", tiny, labels, tmp_path / "whole", **LORA)
     out = tmp_path / "out"
-    given = SMALL | LORA | {"model": str(tiny), "data": str(labels), "out": str(out)}
-    command = [sys.executable, "-c", KILLED, json.dumps(given)]
-    killed = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    killed_training(KILLED, tiny, labels, out)
     saved = {path.name: (path / "trainer_state.json").exists() for path in (out / "checkpoints").glob("checkpoint-*")}
     assert saved == {"checkpoint-2": True, "checkpoint-4": True, "checkpoint-6": False}  # killed while it saved
     resumed = trained("sft", tiny, labels, out, **LORA)

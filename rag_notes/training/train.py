@@ -142,7 +142,8 @@ def _take_up(folder: Path, recipe: Mapping[str, Any], card: Mapping[str, Any]) -
             differ = ", ".join(f"{name} (was {before.get(name)!r}, is {recipe[name]!r})" for name in changed)
             raise InputError(f"{folder}: holds a training with another recipe: {differ}; name another folder with out=")
         return
-    if folder.exists() and any(path != file for path in folder.iterdir()):
+    nothing = {file, *folder.glob("checkpoints")}  # left by a training that was killed in its first evaluation
+    if folder.exists() and (any(path not in nothing for path in folder.iterdir()) or any(folder.glob("checkpoints/*"))):
         raise InputError(f"{folder}: is not empty and holds no training; name another folder with out=")
     versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
     text = json.dumps({"settings": recipe, "versions": versions, "data": card}, indent=1, ensure_ascii=False)
