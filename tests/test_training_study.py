@@ -189,6 +189,8 @@ def test_runs_and_trainings_are_read_and_nothing_is_run(trained: Path, tmp_path:
     published = asyncio.run(run([*options, "dataset=hotpotqa"]))  # came with the project
     assert {pair.before.dataset for pair in published.pairs} == {"hotpotqa"}
     assert asyncio.run(run([*options, "dataset=musique"])).pairs == []
+    by_method = asyncio.run(run([*options, "dataset=twowikimultihopqa", "method=deepnote", "baseline=null"]))
+    assert {name for pair in by_method.pairs for name in pair.after.methods} == {"deepnote"}
     with pytest.raises(RecordError, match=r"recipe\.json: no such file; name a folder that `rag-notes train` wrote"):
         asyncio.run(run([f"study.trainings=[{tmp_path}]"]))
 

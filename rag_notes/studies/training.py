@@ -35,8 +35,9 @@ _TITLE = 26  # letters of a training's name beside each other above a panel
 async def run(options: Sequence[str] = (), *, progress: bool = True) -> "TrainingStudy":
     """Read trainings, and the finished runs of trained models with those of the models that they were trained from.
 
-    Nothing is run. With `dataset=...` runs of these data sets alone are read. Raises RecordError where a folder of
-    `study.trainings` holds no finished training, or a run cannot be read.
+    Nothing is run. With `dataset=...` runs of these data sets alone are read, with `method=...` those that have one of
+    these methods. Raises RecordError where a folder of `study.trainings` holds no finished training, or a run cannot be
+    read.
     """
     del progress  # there is none: reading takes a moment
     config = load_study("training", options)
@@ -44,6 +45,8 @@ async def run(options: Sequence[str] = (), *, progress: bool = True) -> "Trainin
     runs = list(load_runs(run_folders(here() / config.runs, published=True)).values())
     if any(option.startswith("dataset=") for option in options):
         runs = [run for run in runs if run.dataset in config.dataset]
+    if any(option.startswith("method=") for option in options):
+        runs = [run for run in runs if set(run.methods) & set(config.method)]
     pairs = before_and_after(runs)
     shown = list({id(run): run for pair in pairs for run in (pair.before, pair.after)}.values())
     return TrainingStudy(config, options, shown, [load_training(folder) for folder in folders], pairs)
