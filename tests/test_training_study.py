@@ -107,6 +107,28 @@ def test_a_trained_filter_may_have_a_threshold() -> None:
     assert set(study.table()["trained_on"]) == {"content_filter", "content_filter, threshold 0.05"}
 
 
+def test_two_filters_and_two_settings_of_a_method_are_told_apart() -> None:
+    def whole(run: Run, **stages: Any) -> Run:
+        settings = {"amber": replace(run.info.methods["amber"], settings={"top_k": 5, "agents": True})}
+        return replace(run, info=replace(run.info, methods=settings, llm=run.info.llm | stages))
+
+    def trained_with(model: str) -> dict[str, Any]:
+        return {"stages": {"amber_chunk_filter": {"model": model}, "amber_sentence_filter": {"model": model}}}
+
+    runs = [BEFORE, AFTER, whole(BEFORE), whole(AFTER, **trained_with("base-second"))]
+    pairs = before_and_after(runs)
+    assert [pair.label for pair in pairs] == ["made, content filter, second", "made, content filter, x"]
+    study = TrainingStudy(load_study("training", ["resamples=200"]), [], [], [], pairs)
+    names = ["made, second, before", "made, second, after", "made, x, before", "made, x, after"]
+    assert study.display_filter()["data set"].tolist() == names
+    assert study.verdicts().groupby("dataset").size().to_dict() == dict.fromkeys(names, 4)
+    pairs = before_and_after([*runs, whole(AFTER)])
+    assert [pair.trained_on for pair in pairs if "x" in pair.variant] == [
+        "content_filter, x",
+        "content_filter, x, top_k=5, agents=True",
+    ]
+
+
 def test_before_and_after_by_hand() -> None:
     pairs = before_and_after([BEFORE, AFTER])
     study = TrainingStudy(load_study("training", ["resamples=200"]), [], [BEFORE, AFTER], [], pairs)

@@ -5,7 +5,7 @@ DNAlign: DeepNote, sections 3.4 and 3.5; the content filter: Amber, section 3.5,
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib as mpl
@@ -59,6 +59,7 @@ class BeforeAfter:
     data: str
     before: Run
     after: Run
+    variant: str = ""  # what tells it from other pairs of the same data set that were trained on the same
 
     @property
     def label(self) -> str:
@@ -67,14 +68,28 @@ class BeforeAfter:
 
     @property
     def trained_on(self) -> str:
-        """What was trained on, and the threshold with which a trained filter was run."""
-        return self.data if self.threshold is None else f"{self.data}, threshold {self.threshold:g}"
+        """What was trained on, the variant, and the threshold with which a trained filter was run."""
+        return ", ".join([self.data, *self._variant, *self._threshold])
+
+    @property
+    def shown_as(self) -> tuple[str, str]:
+        """The names of the two runs in tables of both."""
+        name = ", ".join([self.before.label, *self._variant])
+        return f"{name}, before", ", ".join([name, "after", *self._threshold])
 
     @property
     def threshold(self) -> float | None:
         """The probability from which the filter keeps a passage; None where it goes by the word written."""
         found = (method.settings.get("chunk_threshold") for method in self.after.info.methods.values())
         return next((threshold for threshold in found if threshold is not None), None)
+
+    @property
+    def _variant(self) -> list[str]:
+        return [self.variant] if self.variant else []
+
+    @property
+    def _threshold(self) -> list[str]:
+        return [] if self.threshold is None else [f"threshold {self.threshold:g}"]
 
 
 def before_and_after(runs: Iterable[Run]) -> list[BeforeAfter]:
@@ -93,7 +108,32 @@ def before_and_after(runs: Iterable[Run]) -> list[BeforeAfter]:
         for first in [next((other for other in before if _same_but_training(other.info, run.info)), None)]
         if first is not None
     ]
-    return sorted(pairs, key=lambda pair: (pair.data, pair.before.label, pair.threshold or 0))
+    told_apart = [replace(pair, variant=_variant(pair, pairs)) for pair in pairs]
+    return sorted(told_apart, key=lambda pair: (pair.data, pair.before.label, pair.variant, pair.threshold or 0))
+
+
+def _variant(pair: BeforeAfter, pairs: Sequence[BeforeAfter]) -> str:
+    """What tells a pair from those of the same data set that were trained on the same: its model, then its settings."""
+    alike = [other for other in pairs if (other.data, other.before.label) == (pair.data, pair.before.label)]
+    name, settings = _trained_model(pair), _settings(pair)
+    twins = [_settings(other) for other in alike if (_trained_model(other), other.threshold) == (name, pair.threshold)]
+    told = [name] if any(_trained_model(other) != name for other in alike) else []
+    told += [f"{key}={value}" for key, value in settings.items() if any(twin.get(key) != value for twin in twins)]
+    return ", ".join(told)
+
+
+def _trained_model(pair: BeforeAfter) -> str:
+    """What the names of the models after add to that of the model before."""
+    llm = pair.after.info.llm
+    names = dict.fromkeys([pair.after.info.model, *(stage["model"] for stage in llm.get("stages", {}).values())])
+    return " and ".join(name.removeprefix(llm["base"]).lstrip("-") for name in names if name != llm["base"])
+
+
+def _settings(pair: BeforeAfter) -> dict[str, Any]:
+    info = pair.after.info
+    of_methods = {name: value for method in info.methods.values() for name, value in method.settings.items()}
+    asked = f"{info.dataset.questions} ({info.dataset.sha256[:7]})"
+    return of_methods | {"questions": asked, "retriever": info.retriever.get("name"), "prompts": info.prompt_set}
 
 
 def _same_but_training(before: RunInfo, after: RunInfo) -> bool:
@@ -229,11 +269,9 @@ class TrainingStudy(Study):
         for pair in self.pairs:
             if pair.data != "content_filter":
                 continue
-            after = "after" if pair.threshold is None else f"after, threshold {pair.threshold:g}"
-            both = {when: chunk_verdicts([run]) for when, run in (("before", pair.before), (after, pair.after))}
-            shared = set(both["before"]["question_id"]) & set(both[after]["question_id"])
-            for when, rows in both.items():
-                label = f"{pair.before.label}, {when}"
+            both = [chunk_verdicts([run]) for run in (pair.before, pair.after)]
+            shared = set(both[0]["question_id"]) & set(both[1]["question_id"])
+            for label, rows in zip(pair.shown_as, both, strict=True):
                 parts.setdefault(label, rows[rows["question_id"].isin(shared)].assign(dataset=label))
         return pd.concat([*parts.values()] or [chunk_verdicts([])], ignore_index=True)
 
