@@ -33,6 +33,7 @@ INDEXED = (  # the retrievers that `rag-notes index` is for
     "rag_notes.retrieval.elastic.elasticsearch",
     "rag_notes.retrieval.elastic_knn.elasticsearch_knn",
 )
+_OF_MODEL = ("served_as", "prompt_price", "completion_price")  # settings of an LLM that are true of one model alone
 
 
 class ConfigError(InputError):
@@ -243,8 +244,16 @@ def _models(config: Config) -> list[dict[str, Any]]:
 
 
 def _stage(config: Config, name: str) -> dict[str, Any]:
-    """The settings of the LLM for a stage: those of the main one, but for what is set."""
-    return config.stages[name] if "_target_" in config.stages[name] else config.llm | config.stages[name]
+    """The settings of the LLM for a stage: those of the main one, but for what is set.
+
+    Another model does not inherit what is told of the main one: the name by which it is served, and its prices.
+    """
+    stage = config.stages[name]
+    if "_target_" in stage:
+        return stage
+    if stage.get("model", config.llm["model"]) == config.llm["model"]:
+        return config.llm | stage
+    return {key: value for key, value in config.llm.items() if key not in _OF_MODEL} | stage
 
 
 def _build_llm(chosen: Mapping[str, Any]) -> LLM:

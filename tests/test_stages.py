@@ -199,6 +199,38 @@ def test_a_stage_is_named_in_the_options_and_has_the_other_settings_of_the_main_
     assert configured(tmp_path).stages == {}
 
 
+def test_another_model_of_a_stage_has_neither_the_served_name_nor_the_prices_of_the_main_one(
+    server: Loopback, tmp_path: Path
+) -> None:
+    main = [f"llm.base_url={server.base_url}", "llm.served_as=served", "llm.prompt_price=7", "llm.completion_price=9"]
+    stages = [
+        "+stages.note_judge.model=gpt-4o-mini",
+        "+stages.note_init.temperature=0.0",
+        "+stages.note_query.model=small",
+        "+stages.note_query.served_as=name",
+    ]
+    before = len(server.seen())
+    llm = configured(tmp_path, *main, *stages)
+
+    async def ask() -> None:
+        async with llm:
+            for stage in ("answer_short", "note_judge", "note_init", "note_query"):
+                await llm.of(stage).ask("Where?")
+
+    asyncio.run(ask())
+    body = {"messages": [{"role": "user", "content": "Where?"}], **llm.sampling, "logprobs": False}
+    sent = [
+        body | {"model": "served"},
+        body | {"model": "gpt-4o-mini"},
+        body | {"model": "served", "temperature": 0.0},
+        body | {"model": "name"},
+    ]
+    assert [seen.hash for seen in server.seen()[before:]] == [body_hash(each) for each in sent]
+    own = Price(7, 9)
+    prices = [llm.of(stage).price for stage in ("answer_short", "note_judge", "note_init", "note_query")]
+    assert prices == [own, Price(0.15, 0.60), own, None]
+
+
 def test_a_stage_may_have_an_llm_of_another_kind(tmp_path: Path) -> None:
     ResponseStore(tmp_path / "none.sqlite").export_jsonl(tmp_path / "recording.jsonl")
     settings = (
