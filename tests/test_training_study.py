@@ -10,7 +10,7 @@ import pytest
 
 from rag_notes.cli import main
 from rag_notes.config import load_study
-from rag_notes.events import Decision, Event, Found, Search
+from rag_notes.events import Decision, Event, Found, ParseFailure, Search
 from rag_notes.running.records import RecordError, Run
 from rag_notes.running.run_files import write_info, write_samples
 from rag_notes.running.trainings import card_rows, load_training, publish_training
@@ -163,6 +163,20 @@ def test_declined_questions_are_counted_before_and_after() -> None:
     ]
     unknown = TrainingStudy(load_study("training", []), [], [], [], before_and_after([BEFORE, AFTER]))
     assert unknown.declined().empty
+
+
+def test_responses_that_could_not_be_read_are_counted_by_stage_before_and_after() -> None:
+    failed = [replace(sample, trace=[*sample.trace, ParseFailure("amber_chunk_filter")]) for sample in BEFORE.samples]
+    one = [failed[0], BEFORE.samples[1]]
+    pairs = before_and_after([replace(BEFORE, samples=failed), AFTER])
+    study = TrainingStudy(load_study("training", []), [], [], [], pairs)
+    # Wilson's intervals of 2 and of 0 of the four passages.
+    row = ["made", "content_filter", "Amber", "amber_chunk_filter", 4, 4, "50.0 [15.0, 85.0]", "0.0 [0.0, 49.0]"]
+    assert study.parse_failures().values.tolist() == [row]
+    pairs = before_and_after([BEFORE, replace(AFTER, samples=one)])
+    study = TrainingStudy(load_study("training", []), [], [], [], pairs)
+    assert study.parse_failures().iloc[0, -2:].tolist() == ["0.0 [0.0, 49.0]", "25.0 [4.6, 69.9]"]
+    assert TrainingStudy(study.config, [], [], [], before_and_after([BEFORE, AFTER])).parse_failures().empty
 
 
 def test_trainings_are_tabulated(trained: Path, tmp_path: Path) -> None:

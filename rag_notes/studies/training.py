@@ -4,14 +4,17 @@ DNAlign: DeepNote, sections 3.4 and 3.5; the content filter: Amber, section 3.5,
 """
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
 
 from rag_notes.config import load_study
+from rag_notes.events import Ask, ParseFailure
 from rag_notes.files import here
 from rag_notes.metrics.stats import wilson
 from rag_notes.report.cells import dataset_label, interval_text, interval_texts, method_label
@@ -25,6 +28,8 @@ from rag_notes.studies.content_filter import chunk_verdicts, confusion_figure, f
 
 _DATA = ["training", "stage", "examples", "dropped"]
 _DECLINED = ["data set", "trained on", "method", "n", "declined before (%)", "declined after (%)"]
+_PARSED = ["data set", "trained on", "method", "stage", "responses before", "responses after"]
+_PARSED += ["parse failures before (%)", "parse failures after (%)"]
 _DROPPED = ["training", "stage", "reason", "samples"]
 _HELD_OUT = ["training", "measure", "n", "before", "after"]
 _MODEL = ("model", "trained_on", "base", "system", "stages")  # may differ; a system message may have been learned
@@ -258,6 +263,30 @@ class TrainingStudy(Study):
                     names = [dataset_label(pair.before.label), pair.trained_on, method_label(method)]
                     rows.append([*names, len(known), *shown])
         return pd.DataFrame(rows, columns=_DECLINED)
+
+    def parse_failures(self) -> pd.DataFrame:
+        """The share of each stage's responses that could not be read, in % with Wilson's interval, by method.
+
+        Of the questions answered in both runs; stages all of whose responses were read in both have no row.
+        """
+        rows = []
+        for pair in self.pairs:
+            for method in (name for name in pair.after.methods if name in pair.before.methods):
+                both = match(pair.before, pair.after, method, method).matched
+                sides = ([of.a.trace for of in both], [of.b.trace for of in both])
+                asked = [Counter(event.stage for event in chain(*of) if isinstance(event, Ask)) for of in sides]
+                failed = [
+                    Counter(event.stage for event in chain(*of) if isinstance(event, ParseFailure)) for of in sides
+                ]
+                names = [dataset_label(pair.before.label), pair.trained_on, method_label(method)]
+                for stage in sorted(failed[0] | failed[1]):
+                    numbers = [of[stage] for of in asked]
+                    shares = [
+                        _share(of[stage] / n, n, self.config.confidence) if n else "–"
+                        for of, n in zip(failed, numbers, strict=True)
+                    ]
+                    rows.append([*names, stage, *numbers, *shares])
+        return pd.DataFrame(rows, columns=_PARSED)
 
     @once
     def verdicts(self) -> pd.DataFrame:
