@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from rag_notes.types import InputError
 
+MARGIN = 0.05
+"""The difference of two scores, between 0 and 1, below which two systems count as equivalent."""
+
 _MAX_EXACT = 14  # non-zero differences up to which all 2^n sign patterns are enumerated
 _NO_SPREAD = 1e-12  # 0.3 - 0.1 and 0.2 - 0.0 are equal differences
 _BATCH_VALUES = 1_000_000  # numbers held at once while resampling

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from rag_notes.metrics.stats import MARGIN
+
 AGREES = "agrees"
 WITHIN = "within interval"
 SAME_DIRECTION = "same direction, not significant"
@@ -13,9 +15,6 @@ INCONCLUSIVE = "inconclusive"
 CONTRADICTED = "contradicted"
 OTHER_CORPUS = "other corpus"
 NOT_RUN = "not run"
-
-MARGIN = 0.05
-"""The difference of two scores, between 0 and 1, below which two systems count as equivalent."""
 
 SIGNS: Mapping[str, str] = {
     AGREES: "✓",

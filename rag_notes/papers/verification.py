@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import pandas as pd
 
 from rag_notes.llm.store import canonical_json
-from rag_notes.metrics.stats import equivalence, holm, mean_interval, paired_difference, smallest_detectable
+from rag_notes.metrics.stats import MARGIN, equivalence, holm, mean_interval, paired_difference, smallest_detectable
 from rag_notes.papers.measures import UNSCALED, names_of, reason_of, scaled, score_of, scores_of
 from rag_notes.papers.numbers import corpus_sizes, paper_claims
 from rag_notes.papers.systems import (
@@ -21,7 +21,7 @@ from rag_notes.papers.systems import (
     system_of,
     without_count,
 )
-from rag_notes.papers.verdicts import MARGIN, NOT_RUN, OTHER_CORPUS, order_verdict, value_verdict
+from rag_notes.papers.verdicts import NOT_RUN, OTHER_CORPUS, order_verdict, value_verdict
 from rag_notes.report.compare import Pair, match
 from rag_notes.running.quest_scores import with_quest_scores
 from rag_notes.running.records import Run, Sample

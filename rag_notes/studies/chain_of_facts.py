@@ -15,6 +15,7 @@ from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, 
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.report.cells import dataset_label, interval_text, method_label
 from rag_notes.report.figures import PALETTE, STYLE, NotebookFigure
+from rag_notes.report.pairs import method_pairs, pairs_table, told_apart
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.running.correctness import correctness
 from rag_notes.running.records import Run, Sample, require_text
@@ -62,6 +63,19 @@ class ChainOfFacts(Study):
     def judge(self) -> pd.DataFrame:
         """The judge's verdicts on new notes against the truth, as `judged`."""
         return judged(self.runs, chains(self.config), **self.intervals)
+
+    @once
+    def pairs(self) -> pd.DataFrame:
+        """Which methods can be told apart, and how small a difference would show, as `method_pairs` of each run."""
+        return pd.concat([method_pairs(run, **self.intervals) for run in self.runs], ignore_index=True)
+
+    def display_pairs(self) -> pd.DataFrame:
+        """Every two methods: difference, verdict and smallest detectable difference, as `pairs_table`."""
+        return pairs_table(self.pairs())
+
+    def told_apart(self) -> pd.DataFrame:
+        """A row a method: what it is better and worse than and what it is equivalent to, as `told_apart`."""
+        return told_apart(self.pairs())
 
     def display_scores(self) -> ScoresTable:
         """The scores in %."""
