@@ -259,6 +259,10 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     table.add_argument("--metric", action="append", metavar="NAME", help="a column, for example acc (default: all)")
     table.add_argument("--baseline", metavar="METHOD", help="that stars compare with (default: vanilla)")
     table.add_argument("--clusters", action="store_true", help="intervals by clusters of questions with gold in common")
+    table.add_argument("--beside", action="append", default=[], metavar="RUN", help="a further run's folder")
+    table.add_argument(
+        "--differences", action="store_true", help="one table of all: points above or below the baseline"
+    )
     text = "count the calls that runs asked for and the distinct ones, which were paid, study by study"
     add("shared", runs.shared, text).add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
     text = "set what the papers claim beside what runs give: a page with a verdict for every claim"

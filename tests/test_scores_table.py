@@ -8,7 +8,7 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.events import Counts
 from rag_notes.report.cells import dataset_label
-from rag_notes.report.scores import scores_markdown
+from rag_notes.report.scores import differences_markdown, scores_markdown
 from rag_notes.report.scores_table import ScoresTable, in_lines, readable
 from rag_notes.report.tables import RESULT_METRICS, RETRIEVAL_METRICS, counts, diagnostics, results
 from rag_notes.running.records import Condition, Run
@@ -107,6 +107,32 @@ def test_scores_in_markdown_are_a_table_for_each_run_with_answers_of_its_own() -
         scores_markdown(runs, ["f1"])
     with pytest.raises(InputError, match="no runs with scores"):
         scores_markdown({"marks": runs["marks"]})
+
+
+def test_differences_of_all_runs_are_one_table_with_the_baseline_first() -> None:
+    half = [1.0, 0.0] * 10
+    runs = {
+        "first": make_run("toy", {"deepnote": {"em": [1.0] * 20}, "vanilla": {"em": half}}),
+        "second": make_run("hotpotqa", {"vanilla": {"em": half, "f1": half}, "amber": {"em": half, "f1": half}}),
+    }
+    lines = differences_markdown(runs, ["em", "f1"], resamples=100).splitlines()
+    assert lines[0] == "Points above or below Vanilla RAG, whose row has its scores in %. made, prompts small"
+    assert lines[2] == "| method | toy, EM (n = 20) | HotpotQA, EM (n = 20) | HotpotQA, F1 (n = 20) |"
+    assert lines[4].startswith("| Vanilla RAG | 50.0 [29.9, 70.1] | 50.0 [")
+    deepnote, amber = lines[5].split(" | "), lines[6].split(" | ")
+    assert (deepnote[0], amber[0]) == ("| DeepNote", "| Amber")
+    assert deepnote[1].startswith("+50.0 [+") and deepnote[1].endswith("]*")
+    assert (deepnote[2:], amber[1:]) == (["–", "– |"], ["–", "+0.0 [+0.0, +0.0]", "+0.0 [+0.0, +0.0] |"])
+
+
+def test_differences_without_their_baseline_are_refused() -> None:
+    run = make_run("toy", {"deepnote": {"em": [1.0]}})
+    with pytest.raises(InputError, match="baseline 'vanilla' is not in the run of 'toy'"):
+        differences_markdown({"a": run})
+    with pytest.raises(InputError, match="name one with --baseline METHOD"):
+        differences_markdown({"a": run}, baseline=None)
+    with pytest.raises(InputError, match="no answer has the metric 'f1'; there is em"):
+        differences_markdown({"a": run}, ["f1"], "deepnote")
 
 
 def test_what_a_run_took_is_rounded_with_its_units_and_fits() -> None:

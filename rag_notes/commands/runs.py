@@ -118,15 +118,16 @@ def shared(args: argparse.Namespace) -> int:
 
 def table(args: argparse.Namespace) -> int:
     """Print the scores of runs."""
-    from rag_notes.report.scores import scores_markdown
+    from rag_notes.report.scores import differences_markdown, scores_markdown
 
     chosen = load_config()
-    found = load_runs(args.runs or run_folders(here() / chosen.runs))
+    found = load_runs([*(args.runs or run_folders(here() / chosen.runs)), *args.beside])
     if args.baseline and not any(args.baseline in run.methods for run in found.values()):
         had = ", ".join(dict.fromkeys(name for run in found.values() for name in run.methods))
         raise InputError(f"--baseline {args.baseline}: no run has this method; there is {had or 'none'}")
     baseline, intervals = args.baseline or chosen.baseline, (chosen.confidence, chosen.resamples)
-    print(scores_markdown(found, args.metric, baseline, *intervals, clusters=args.clusters))
+    text_of = differences_markdown if args.differences else scores_markdown
+    print(text_of(found, args.metric, baseline, *intervals, clusters=args.clusters))
     return 0
 
 

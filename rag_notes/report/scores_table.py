@@ -169,11 +169,15 @@ def styled(wide: pd.DataFrame, uuid: str, caption: str) -> Styler:
 def cell_text(row: Mapping[Any, Any], most: int) -> str:
     """A row of `results` as `mean [low, high]` in %, marked as `ScoresTable` says; `most` is its column's n."""
     text = interval_text(row["mean"], row["low"], row["high"])
-    star = "*" if row["significant"] else ""
-    dagger = DISAGREE if _disagreeing(row) else ""
+    text += marks(row)
     if not math.isnan(row.get("repeat_sd", math.nan)):
-        dagger += f" sd {100 * row['repeat_sd']:.1f}, always {100 * row['always']:.1f}"
-    return text + star + dagger + (f" n = {row['n']}" if row["n"] < most and text != "–" else "")
+        text += f" sd {100 * row['repeat_sd']:.1f}, always {100 * row['always']:.1f}"
+    return text + (f" n = {row['n']}" if row["n"] < most and text != "–" else "")
+
+
+def marks(row: Mapping[Any, Any]) -> str:
+    """`*` where the difference of a row of `results` is significant, `†` where its interval and its test disagree."""
+    return "*" * bool(row["significant"]) + DISAGREE * _disagreeing(row)
 
 
 def _disagreeing(row: Mapping[Any, Any]) -> bool:
