@@ -58,7 +58,10 @@ def _output(commands: str, main: Main, path: Path) -> str:
             )
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            code = main(arguments)
+            try:
+                code: object = main(arguments)
+            except SystemExit as refused:  # for an option that the parser does not know
+                code = refused.code
         if code:
             raise InputError(f"{path}: {command.strip()} ended with code {code}; mend it, or the marker that names it")
     return printed.getvalue().strip()

@@ -106,6 +106,14 @@ def test_the_commands_of_a_block_find_an_empty_folder_of_runs(page: Path, monkey
     assert os.environ["RAG_NOTES_RUNS"] == "mine"
 
 
+def test_an_option_that_the_command_does_not_know_is_named_with_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- rag-notes table --no-such-option -->\nold\n<!-- end -->\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"page\.md: rag-notes table --no-such-option ended with code 2"):
+        renew(page, cli.main)
+    assert "old" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -61,8 +61,9 @@ def differences_markdown(
 ) -> str:
     """Return one table of all runs: how many points each method is above or below `baseline`, by data set and metric.
 
-    A cell is the difference with its interval, marked as in `ScoresTable`; the baseline's own row has its scores in %, and the head of a column the number of questions compared. Runs of which none is scored, and metrics
-    that no run has, are refused as in `scores_markdown`; so is a run without the baseline (InputError).
+    A cell is the difference with its interval, marked as in `ScoresTable`; the baseline's own row has its scores in %,
+    and the head of a column the number of questions compared. Raises InputError for a run without the baseline, and as
+    `scores_markdown`.
     """
     if baseline is None:
         raise InputError("there is no baseline to take differences to; name one with --baseline METHOD")
