@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rag_notes.config import ConfigError, load_study
-from rag_notes.events import Event, Found, Note, Search
+from rag_notes.events import Decision, Event, Found, Note, Search
 from rag_notes.files import SHIPPED
 from rag_notes.report.figures import save_figure
 from rag_notes.running.records import Run, Sample
@@ -79,6 +79,16 @@ def test_what_the_answer_was_made_from_is_the_last_note_kept_or_all_passages() -
     assert fact_shares(blank, resamples=200)["n"].tolist() == [6, 1]  # a blank note is one that holds nothing
     nothing = answers.assign(tokens=answers["tokens"].where(answers["method"] != "ircot", 0))
     assert fact_shares(nothing, resamples=200)["method"].tolist() == ["DeepNote"]
+
+
+def test_a_compressed_summary_is_what_the_answer_was_made_from() -> None:
+    made = [
+        sample("a", FIRST, SECOND, Decision("summary", BORN.sentence), method="recomp"),
+        sample("b", FIRST, SECOND, Decision("summary", BOTH), method="recomp"),
+    ]
+    answers = chain_answers([Run(make_info("world", ["recomp"]), made)], KNOWN)
+    assert answers["outcome"].tolist() == ["fact dropped from the note", "answer wrong although the note has it"]
+    assert answers["held"].tolist() == [1, 2]
 
 
 def test_outcomes_are_counted_for_each_method_the_best_first() -> None:

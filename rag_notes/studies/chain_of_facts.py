@@ -10,7 +10,7 @@ import pandas as pd
 
 from rag_notes.config import Config, load_study
 from rag_notes.datasets.world import world_chains
-from rag_notes.events import Event, Note, answered, searches
+from rag_notes.events import Decision, Event, Note, answered, searches
 from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, judge_agreement, verdicts
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.report.cells import dataset_label, interval_text, method_label
@@ -239,8 +239,12 @@ def _with_facts(runs: Sequence[Run], known: Chains) -> Iterable[tuple[Run, Sampl
 
 
 def _notes(trace: Sequence[Event]) -> list[tuple[str, bool]]:
-    """The notes written, and whether each was kept; a blank one of a method that found nothing to write one from."""
+    """The notes written, and whether each was kept; a blank one of a method that found nothing to write one from.
+
+    What RECOMP makes of the passages is one too: the answer is made from it, and not from them.
+    """
     notes = [(event.text, event.kept) for event in trace if isinstance(event, Note)]
+    notes += [(event.outcome, True) for event in trace if isinstance(event, Decision) and event.what == "summary"]
     return notes or [("", True)] * any(ask.stage.startswith("amber_") for ask in answered(trace))
 
 
