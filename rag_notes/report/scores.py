@@ -32,7 +32,7 @@ def scores_markdown(
     compared. Raises InputError for a metric that no run has, and where there is no run.
     """
     scored = _scored(runs)
-    intervals = {"confidence": confidence, "resamples": resamples, "clusters": clusters}
+    intervals: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "clusters": clusters}
     tables = {
         name: results([run], baseline=baseline if baseline in run.methods else None, **intervals)
         for name, run in scored.items()
