@@ -38,6 +38,8 @@ def test_a_method_is_told_apart_from_the_others_in_one_row() -> None:
         ["DeepNote", "70.0", "Vanilla RAG", "–", "Amber", 0],
         ["Vanilla RAG", "50.0", "–", "DeepNote, Amber", "–", 0],
     ]
+    five = method_pairs(right(200, vanilla=20, deepnote=140, amber=141, ircot=142, rat=143), resamples=500)
+    assert told_apart(five)["worse than"].tolist() == ["–"] * 4 + ["4 methods"]
     few = told_apart(method_pairs(right(10, vanilla=5, deepnote=6), resamples=500))
     assert few[["better than", "worse than", "undecided"]].values.tolist() == [["–", "–", 1]] * 2
 

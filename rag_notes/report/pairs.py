@@ -17,6 +17,8 @@ _COLUMNS = [
     *("p_holm", "p_equivalent", "smallest_detectable", "verdict"),
 ]
 
+_NAMED = 3  # methods that a cell names; a notebook would cut more off
+
 
 def method_pairs(run: Run, *, confidence: float = 0.95, resamples: int = 10_000) -> pd.DataFrame:
     """Compare every two methods of a run by the share of questions answered right (see `running.correctness`).
@@ -71,8 +73,8 @@ def pairs_table(pairs: pd.DataFrame) -> pd.DataFrame:
 def told_apart(pairs: pd.DataFrame) -> pd.DataFrame:
     """One row a method of `method_pairs`, the best first: what it is better and worse than, what it is equivalent to.
 
-    `undecided` counts the rest. `smallest detectable` is the largest of the method's pairs, in points: a true
-    difference of so much would have shown with each of them.
+    More than three are counted, not named. `undecided` counts the rest. `smallest detectable` is the largest of the
+    method's pairs, in points: a true difference of so much would have shown with each of them.
     """
     turned = pairs.rename(
         columns={"method_a": "method_b", "method_b": "method_a", "right_a": "right_b", "right_b": "right_a"}
@@ -82,7 +84,8 @@ def told_apart(pairs: pd.DataFrame) -> pd.DataFrame:
     for (dataset, method), of_method in both.groupby(["dataset", "method_a"], sort=False):
 
         def names(chosen: pd.Series, of_method: pd.DataFrame = of_method) -> str:
-            return ", ".join(of_method[chosen]["method_b"].map(method_label)) or "–"
+            found = of_method[chosen]["method_b"]
+            return f"{len(found)} methods" if len(found) > _NAMED else ", ".join(found.map(method_label)) or "–"
 
         differ = of_method["verdict"] == "differ"
         rows.append(
