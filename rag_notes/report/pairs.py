@@ -82,20 +82,15 @@ def told_apart(pairs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     both = pd.concat([pairs, turned])
     for (dataset, method), of_method in both.groupby(["dataset", "method_a"], sort=False):
-
-        def names(chosen: pd.Series, of_method: pd.DataFrame = of_method) -> str:
-            found = of_method[chosen]["method_b"]
-            return f"{len(found)} methods" if len(found) > _NAMED else ", ".join(found.map(method_label)) or "–"
-
-        differ = of_method["verdict"] == "differ"
+        others, differ = of_method["method_b"], of_method["verdict"] == "differ"
         rows.append(
             {
                 "data set": dataset_label(str(dataset)),
                 "method": method_label(str(method)),
                 "right": of_method["right_a"].iloc[0],
-                "better than": names(differ & (of_method["mean"] < 0)),
-                "worse than": names(differ & (of_method["mean"] > 0)),
-                "equivalent to": names(of_method["verdict"] == "equivalent"),
+                "better than": _names(others[differ & (of_method["mean"] < 0)]),
+                "worse than": _names(others[differ & (of_method["mean"] > 0)]),
+                "equivalent to": _names(others[of_method["verdict"] == "equivalent"]),
                 "undecided": int((of_method["verdict"] == "undecided").sum()),
                 "smallest detectable": _points(of_method["smallest_detectable"].max()),
             }
@@ -105,6 +100,10 @@ def told_apart(pairs: pd.DataFrame) -> pd.DataFrame:
     table = table.sort_values("right", ascending=False, kind="stable", ignore_index=True)
     shares = [f"{100 * share:.1f}" for share in table["right"]]
     return table.assign(right=shares).rename(columns={"right": "right (%)"})
+
+
+def _names(methods: pd.Series) -> str:
+    return f"{len(methods)} methods" if len(methods) > _NAMED else ", ".join(methods.map(method_label)) or "–"
 
 
 def _points(share: float) -> str:
