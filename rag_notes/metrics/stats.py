@@ -134,20 +134,36 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def smallest_detectable(differences: Sequence[float], *, power: float = 0.8, alpha: float = 0.05) -> float:
+def smallest_detectable(
+    differences: Sequence[float],
+    *,
+    blocks: Sequence[Hashable] | None = None,
+    power: float = 0.8,
+    alpha: float = 0.05,
+) -> float:
     """Return the true mean difference that this many pairs, spread as these are, would show with the given power.
 
     It is that of the two-sided paired t test with the sample's standard deviation (noncentral t; Cohen, 1988, chapter
     2; without the negligible chance of significance on the wrong side), in the unit of the differences: about
-    2.8 sd / sqrt(n) for many pairs, more for few. NaN where no spread was observed: for one pair, or equal differences.
-    Raises ValueError for no differences, values that are not finite, and power or alpha outside 0 to 1.
+    2.8 sd / sqrt(n) for many pairs, more for few. With `blocks`, one label a pair, the test is blocked by what is known
+    of the pairs beforehand, such as the type of a question: the spread is that within the blocks, with n less their
+    number degrees of freedom (Cochran, 1977, section 5.6: of a sample with fixed shares of its strata no other spread
+    counts). NaN where no spread was observed: for one pair (a block), or equal differences. Raises ValueError for no
+    differences, values that are not finite, other than one block a pair, and power or alpha outside 0 to 1.
     """
     array = _finite(differences, "differences")
     if not 0 < alpha < power < 1:
         raise InputError(f"need 0 < alpha < power < 1, for example 0.05 and 0.8, not {alpha} and {power}")
-    if np.ptp(array) <= _NO_SPREAD:
+    labels = [""] * array.size if blocks is None else list(blocks)
+    if len(labels) != array.size:
+        raise InputError(f"need one block a difference: {array.size} differences, {len(labels)} blocks")
+    by_block: dict[Hashable, list[float]] = {}
+    for label, value in zip(labels, array, strict=True):
+        by_block.setdefault(label, []).append(value)
+    if all(np.ptp(values) <= _NO_SPREAD for values in by_block.values()):
         return math.nan
-    df = array.size - 1
+    df = array.size - len(by_block)
+    sd = math.sqrt(math.fsum(len(values) * float(np.var(values)) for values in by_block.values()) / df)
     critical = scipy.stats.t.isf(alpha / 2, df)
 
     def lacking(shift: float) -> float:
@@ -156,7 +172,7 @@ def smallest_detectable(differences: Sequence[float], *, power: float = 0.8, alp
     high = 4.0
     while lacking(high) > 0:
         high *= 2
-    return float(scipy.optimize.brentq(lacking, 0, high) * array.std(ddof=1) / math.sqrt(array.size))
+    return float(scipy.optimize.brentq(lacking, 0, high) * sd / math.sqrt(array.size))
 
 
 def equivalence(differences: Sequence[float], margin: float) -> float:

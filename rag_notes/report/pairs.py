@@ -26,20 +26,21 @@ def method_pairs(run: Run, *, confidence: float = 0.95, resamples: int = 10_000)
     A row for each pair, in the order of the run's methods: `n` questions that both answered without error and that are
     scored, the shares right, `mean` (B - A) with the interval and test of `paired_difference`, `p_equivalent` of the
     hypothesis that they differ by `MARGIN` or more, both p Holm-corrected for all pairs, and `smallest_detectable`
-    (what n questions spread like these show with 80 % power at alpha .05; NaN where no question differs). `verdict` is
-    "differ", "equivalent" or "undecided". Intervals are those of single differences, without correction.
+    (what n questions spread like these show with 80 % power at alpha .05, blocked by their type; NaN where no question
+    differs). `verdict` is "differ", "equivalent" or "undecided". Intervals are those of single differences, without
+    correction.
     """
     rows: list[dict[str, Any]] = []
     for a, b in combinations(run.methods, 2):
-        judged = [(correctness(both.a), correctness(both.b)) for both in match(run, run, a, b).matched]
-        right = [(float(x == "right"), float(y == "right")) for x, y in judged if "unscored" not in (x, y)]
+        judged = [(m.a.question.type, correctness(m.a), correctness(m.b)) for m in match(run, run, a, b).matched]
+        right = [(kind, float(x == "right"), float(y == "right")) for kind, x, y in judged if "unscored" not in (x, y)]
         if not right:
             continue
-        of_a, of_b = [x for x, _ in right], [y for _, y in right]
+        types, of_a, of_b = zip(*right, strict=True)
         result = paired_difference(of_b, of_a, confidence=confidence, resamples=resamples)
-        changes = [y - x for x, y in right]
+        changes = [y - x for _, x, y in right]
         shares = (math.fsum(of_a) / result.n, math.fsum(of_b) / result.n)
-        tests = (result.p, equivalence(changes, MARGIN), smallest_detectable(changes))
+        tests = (result.p, equivalence(changes, MARGIN), smallest_detectable(changes, blocks=types))
         of_pair = (run.label, a, b, result.n, *shares, result.mean, result.low, result.high, *tests, "")
         rows.append(dict(zip(_COLUMNS, of_pair, strict=True)))
     for name in ("p_holm", "p_equivalent"):
