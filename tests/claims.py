@@ -66,6 +66,6 @@ def own() -> dict[str, Run]:
         above: Scores = {"acc": scores}
         below: Scores = {"acc": [0] * len(scores)}
         methods = {"deepnote": ("deepnote", "", above), "vanilla": ("vanilla", "", below)}
-        return run_of("mini", methods, model=model)
+        return run_of("world", methods, model=model)
 
-    return {"mini-a": made("a", [1] * 8), "mini-b": made("b", [1, 0])}
+    return {"world-a": made("a", [1] * 8), "world-b": made("b", [1, 0])}

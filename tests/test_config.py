@@ -119,12 +119,12 @@ def test_a_notebook_opened_in_notebooks_has_the_paths_of_the_folder_above(monkey
     assert build_datasets(load_config(own))[0].questions
 
 
-def test_the_default_is_the_small_benchmark_from_recordings() -> None:
+def test_the_default_is_the_generated_world_from_recordings() -> None:
     config = load_config()
-    assert list(config.dataset) == ["mini", "mini_zh"]
+    assert list(config.dataset) == ["world"]
     assert config.llm["_target_"] == "rag_notes.llm.sources.recorded"
     assert list(config.method)[-1] == "amber"
-    assert set(config.method) == set(choices("method")) - {"react", "flare", "rat"}  # not recorded
+    assert set(config.method) == set(choices("method")) - {"react", "flare", "rat"}  # not recorded on every data set
     assert set(load_config(["llm=openai"]).method) == set(choices("method"))
 
 
@@ -191,7 +191,7 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
         (["method.vanilla.top_k=3.5"], "method.vanilla.top_k: Input should be a valid integer (given: 3.5)"),
         (["method.vanilla.top_k=null"], "method.vanilla.top_k: Input should be a valid integer (given: None)"),
         (["method.deepnote.queries=both"], "Input should be 'joined' or 'separate' (given: 'both')"),
-        (["dataset.mini.path=3"], "dataset.mini.path: Input should be a valid string (given: 3)"),
+        (["dataset=mini", "dataset.mini.path=3"], "dataset.mini.path: Input should be a valid string (given: 3)"),
         (
             ["retriever=dense", "retriever.encoder.poling=cls"],
             "retriever.encoder.poling: no such option; did you mean retriever.encoder.pooling",
@@ -228,7 +228,7 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
         (["limit=ten"], "limit: Input should be a valid integer (given: 'ten')"),
         (["retry_errors=maybe"], "retry_errors: Input should be a valid boolean (given: 'maybe')"),
         (["method.deepnote=3"], "method.deepnote: Input should be a valid dictionary (given: 3)"),
-        (["~dataset.mini.path"], "dataset.mini.path: is required and not set"),
+        (["dataset=mini", "~dataset.mini.path"], "dataset.mini.path: is required and not set"),
         (["method=[]"], "method: is required and not set"),
         (
             ["method.vanilla._target_=rag_notes.methods.nope"],

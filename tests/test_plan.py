@@ -97,7 +97,9 @@ def test_a_method_without_a_bound_or_recording_has_none_in_the_plan(tmp_path: Pa
 
 
 def test_each_noise_ratio_is_planned() -> None:
-    planned = asyncio.run(plan(load_config(["study=robustness", "limit=6", "study.noise_percent=[0,100]"])))
+    planned = asyncio.run(
+        plan(load_config(["study=robustness", "dataset=mini", "limit=6", "study.noise_percent=[0,100]"]))
+    )
     (questions,) = {row["questions"] for row in rows(planned) if row["dataset"] != "mini"}
     assert [(row["dataset"], row["method"], row["expected"], row["to_make"]) for row in rows(planned)] == [
         (dataset, method, number, 0)
@@ -120,7 +122,7 @@ def test_a_new_model_at_a_noise_ratio_is_planned_from_the_recordings_at_that_rat
 
 
 def test_the_verification_is_planned_with_the_studies_that_it_repeats_each_method_once() -> None:
-    options = ["study=verification", "limit=1"]
+    options = ["study=verification", "dataset=mini", "limit=1"]
     planned = rows(asyncio.run(plan(*parts(load_config(options), options))))
     keys = [(row["dataset"], row["method"]) for row in planned]
     assert len(set(keys)) == len(keys)

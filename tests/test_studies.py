@@ -212,7 +212,7 @@ def test_an_ablated_method_is_tested_against_the_whole_one(tmp_path: Path) -> No
     assert set(table["method"]) == {"vanilla", "deepnote", "deepnote_without_adaptive_retrieval"}
     assert set(table["baseline"]) == {"deepnote"}
     study.figure("deepnote")
-    name = "ablation-deepnote-mini-Qwen2.5-Coder-1.5B-Instruct"
+    name = "ablation-deepnote-world-Qwen2.5-Coder-1.5B-Instruct"
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
         f"{name}.{kind}" for kind in ("csv", "pdf", "png")
     ]

@@ -30,7 +30,7 @@ def test_the_orders_of_a_paper_are_one_row_for_each_model_of_ours() -> None:
     row = row_of(orders, our_model="a", metric="acc")
     assert (row["claimed"], row["unsupported"], row["datasets"]) == (3, 1, "hotpotqa, musique")
     assert (row["models"], row["source"], row["about"]) == ("GPT-4o-mini, Qwen2-7b", "Table 1; section 5", "answers")
-    assert (row["least"], row["most"], row["ours"], row["run"]) == (7.5, 20, 100, "mini-a")
+    assert (row["least"], row["most"], row["ours"], row["run"]) == (7.5, 20, 100, "world-a")
     assert (row["p"], row["p_holm"], row["verdict"]) == (2 / 2**8, 2 / 2**8, "agrees")  # seconds were not tested
     assert row_of(orders, our_model="b", metric="acc")["verdict"] == "same direction, not significant"
     assert row_of(orders, our_model="b", metric="seconds")["about"] == "cost and time"
@@ -42,16 +42,16 @@ def test_the_orders_of_a_paper_are_one_row_for_each_model_of_ours() -> None:
 
 def test_runs_without_enough_answers_and_annotations_are_left_aside() -> None:
     runs = own()
-    failed = run_of("mini", {"deepnote": ("deepnote", "", {"acc": [None] * 3})}, model="misspelt")
+    failed = run_of("world", {"deepnote": ("deepnote", "", {"acc": [None] * 3})}, model="misspelt")
     runs |= {"failed": failed, "empty": replace(failed, samples=[])}
-    runs["noted"] = changed(runs["mini-a"], condition=Condition(annotates="evidence"), llm={"model": "c"})
+    runs["noted"] = changed(runs["world-a"], condition=Condition(annotates="evidence"), llm={"model": "c"})
     used, aside = usable(runs)
-    assert list(used) == ["mini-a", "mini-b"] and list(aside) == ["empty", "failed", "noted"]
+    assert list(used) == ["world-a", "world-b"] and list(aside) == ["empty", "failed", "noted"]
     assert aside["failed"] == "0 questions answered, 1 wanted; 3 answers failed"
     claims = pd.DataFrame([claim()])
     assert list(verify_orders(runs, claims)["our_model"]) == ["a", "b"]
     assert list(verify_orders(runs, claims, min_questions=3)["our_model"]) == ["a"]
-    assert verify_claims(runs, claims.assign(dataset="mini"), min_questions=9)["verdict"].tolist() == ["not run"]
+    assert verify_claims(runs, claims.assign(dataset="world"), min_questions=9)["verdict"].tolist() == ["not run"]
 
 
 def test_without_runs_everything_is_not_run() -> None:
@@ -71,7 +71,7 @@ def test_the_orders_of_a_data_set_of_the_papers_are_those_claimed_of_it() -> Non
 def test_the_figure_has_a_line_for_every_order_that_was_run() -> None:
     figure = forest_figure(verify_orders(own()), metric="acc")
     titles = [axes.get_title(loc="right") for axes in figure.axes]
-    assert titles == ["DeepNote paper, tested on mini with a", "DeepNote paper, tested on mini with b"]
+    assert titles == ["DeepNote paper, tested on world with a", "DeepNote paper, tested on world with b"]
     for axes in figure.axes:
         assert [text.get_text() for text in axes.get_yticklabels()] == ["DeepNote > Vanilla RAG"]
     assert figure.legends[0].get_title().get_text() == "Acc.: first - second system (points)"

@@ -42,7 +42,7 @@ def test_the_page_has_every_claim_and_where_each_number_is_from(folders: list[Pa
     page = read(html)
     check_nothing_runs(page)
     captions = page.text("caption")
-    assert captions[:2] == ["The papers' claims, on their data sets", "The papers' comparisons, tested on mini"]
+    assert captions[:2] == ["The papers' claims, on their data sets", "The papers' comparisons, tested on world"]
     assert captions[2] == "The runs"
     rows = ["".join(row) for row in page.text("tr")]
     (found,) = [
@@ -62,11 +62,11 @@ def test_the_page_has_every_claim_and_where_each_number_is_from(folders: list[Pa
 
 def test_runs_left_aside_are_listed_apart(folders: list[Path], tmp_path: Path) -> None:
     failed = two([None] * 3, [None] * 3, model="misspelt")["a-run"]
-    mini = changed(failed, dataset=replace(failed.info.dataset, name="mini"))
-    folders = [*folders, save(mini, tmp_path / "runs" / "mini-misspelt")]
+    world = changed(failed, dataset=replace(failed.info.dataset, name="world"))
+    folders = [*folders, save(world, tmp_path / "runs" / "world-misspelt")]
     verification = verify(folders)
     assert set(verification.orders["our_model"]) == {"a", "b"}
-    why = "mini-misspelt: 0 questions answered, 1 wanted; 6 answers failed"
+    why = "world-misspelt: 0 questions answered, 1 wanted; 6 answers failed"
     assert "HotpotQA with tiny (9 questions, 1 of 18 answers failed)" in summary(verification)
     assert f"Left aside: {why}." in summary(verification) and "with misspelt" not in summary(verification)
     page = read(write_verification(verification, tmp_path / "out")[0])
@@ -87,8 +87,8 @@ def test_nothing_that_a_run_says_is_markup(tmp_path: Path) -> None:
         retriever={"name": f"__*{EVIL}*__"},
         status=f"[status](javascript:alert(1)) {EVIL}",
     )
-    mini = changed(own()["mini-a"], llm={"model": f"# | {EVIL}"})
-    folders = [save(run, tmp_path / "a run"), save(mini, tmp_path / "<b>_mini_|`x`")]
+    world = changed(own()["world-a"], llm={"model": f"# | {EVIL}"})
+    folders = [save(run, tmp_path / "a run"), save(world, tmp_path / "<b>_mini_|`x`")]
     html, text, *_ = write_verification(verify(folders), tmp_path / "out")
     page = read(html)
     check_nothing_runs(page)
