@@ -37,7 +37,7 @@ test: .venv/.ready ## set up .venv, then check style, types, import contracts an
 
 training: .venv-train/.ready ## set up .venv-train (PyTorch without CUDA), then test training the whole way
 	LD_LIBRARY_PATH=.venv-train/no-cuda RAG_NOTES_REQUIRE_TRAINING=1 \
-		.venv-train/bin/python -m pytest tests/test_training.py
+		.venv-train/bin/python -m pytest tests/test_training.py tests/test_likelihood.py
 
 bench: .venv/.ready ## set up .venv, then measure the speed and how retrieval scales (SIZES="10000 100000" for less)
 	$(bin)/python -m tests.bench $(SIZES)

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import importlib.util
 import json
 import os
 import resource
@@ -21,27 +20,20 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.config import call, load_settings
 from rag_notes.files import DiskFullError
-from rag_notes.llm.client import LLM, RecordingMissError
+from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.amber import useful
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates
 from rag_notes.training.content_filter import content_filter
 from rag_notes.training.examples import Data, make, read_examples, write_examples
-from rag_notes.training.likelihood import log_probability, weights_checksum
 from rag_notes.training.train import train
 from rag_notes.types import InputError, Passage, Question
 from tests.scripted import ScriptedLLM, ScriptedRetriever
+from tests.tiny_model import need_training, write_tiny_model
 
-MISSING = [name for name in ("torch", "transformers", "trl", "peft") if importlib.util.find_spec(name) is None]
-if MISSING and os.environ.get("RAG_NOTES_REQUIRE_TRAINING") != "1":
-    pytest.skip(f'no {", ".join(MISSING)}: pip install "rag-notes[train]"', allow_module_level=True)
-
+need_training()
 pytestmark = pytest.mark.timeout(600)
-CHAT = (
-    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
 SMALL: dict[str, Any] = {
     "learning_rate": 0.01,
     "epochs": 3.0,
@@ -56,32 +48,7 @@ LORA = {"lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.0}
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a Qwen2 of random weights, and a tokenizer of bytes."""
-    import tokenizers  # noqa: PLC0415
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
-
-    torch.set_num_threads(1)  # nothing here is large enough to be shared out
-    folder = tmp_path_factory.mktemp("tiny")
-    vocabulary = {character: n for n, character in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
-    bytes_only = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=[]))
-    bytes_only.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bytes_only.decoder = tokenizers.decoders.ByteLevel()
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=bytes_only,
-        eos_token="<|end|>",
-        pad_token="<|pad|>",
-        additional_special_tokens=["<|user|>", "<|assistant|>", "<|system|>"],
-    )
-    tokenizer.chat_template = CHAT
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = transformers.Qwen2Config(
-        vocab_size=len(tokenizer), num_key_value_heads=1, eos_token_id=tokenizer.eos_token_id, **shape
-    )
-    transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
-    return folder
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 def written(folder: Path, lines: Sequence[dict[str, Any]]) -> Path:
@@ -338,58 +305,6 @@ def test_from_examples_to_a_method_that_asks_the_trained_model(
 
     assert verdicts(tiny) == ([], 2)
     assert verdicts(out) == ([], 0)
-
-
-def test_log_probabilities_are_those_of_the_answer_s_tokens_and_are_kept(tiny: Path, tmp_path: Path) -> None:
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
-
-    store, prompt = ResponseStore(tmp_path / "s.sqlite"), [{"role": "user", "content": "Who?"}]
-    value = log_probability(str(tiny), prompt, "Bell", store)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny)
-    network = transformers.AutoModelForCausalLM.from_pretrained(tiny)
-    ids = tokenizer("<|user|>Who?<|end|><|assistant|>Bell", return_tensors="pt")["input_ids"]
-    labels = ids.clone()
-    labels[:, :-4] = -100  # the four bytes of the answer count
-    with torch.no_grad():
-        assert value == pytest.approx(-4 * network(ids, labels=labels).loss.item(), abs=1e-4)
-    assert len(store) == 1
-    assert log_probability(str(tiny), prompt, "Bell", store) == value
-    assert log_probability(str(tiny), prompt, "Bell", store, stored_only=True) == value
-    with pytest.raises(RecordingMissError, match="is not stored"):
-        log_probability(str(tiny), prompt, "Watt", store, stored_only=True)
-    store.close()
-    recording = ResponseStore(tmp_path / "s.sqlite", read_only=True)
-    assert log_probability(str(tiny), prompt, "Watt", recording) < 0
-    assert len(recording) == 1  # nothing is written to what is read only
-
-
-def test_a_name_on_the_hub_has_the_checksum_of_its_weights(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub  # noqa: PLC0415
-
-    def cached(name: str, *, allow_patterns: list[str]) -> Path:
-        assert (name, allow_patterns) == ("somebody/tiny", ["*.safetensors"])
-        return tiny
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
-    assert weights_checksum("somebody/tiny") == weights_checksum(str(tiny))
-    with pytest.raises(InputError, match="has no weights as safetensors, and nothing else is read"):
-        weights_checksum(str(tiny.parent))
-
-
-def test_sentences_are_chosen_by_how_much_they_raise_the_probability_of_the_answer(tiny: Path) -> None:
-    question = Question("q", "Who?", ("Bell",), gold_ids=("a",))
-    retriever = ScriptedRetriever(lambda _: ["a"])
-
-    def kept(threshold: float) -> tuple[list[str], list[float]]:
-        settings: dict[str, Any] = {"labels": "gold", "sentences": "cxmi", "scorer": str(tiny), "threshold": threshold}
-        data, llm = Data(partial(content_filter, **settings), out="unused"), ScriptedLLM(lambda _: "")
-        made = asyncio.run(make(data, [question], retriever, llm, Templates(), progress=False))
-        return [e.responses["completion"] for e in made.examples if "sentence" in e.stage], made.values
-
-    (_, (gain,)) = kept(0.0)
-    assert kept(gain) == (["Text of a."], [gain])
-    assert kept(gain + 0.001) == ([], [gain])
 
 
 def test_a_recipe_of_the_configuration_trains(tiny: Path, pairs: Path, tmp_path: Path) -> None:
