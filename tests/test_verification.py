@@ -310,6 +310,18 @@ def test_the_run_with_the_papers_model_comes_first_then_the_one_with_most_questi
     assert verdict({"a": runs["a"], "b": runs["b"]}, model="another")["run"] == "a"
 
 
+def test_of_as_many_common_questions_the_runs_of_these_alone_come_first() -> None:
+    runs = {
+        "again": run_of("hotpotqa", {"d": ("deepnote", "", {"acc": [0, 0, 0, 1, 1]})}),  # a longer recording
+        "first": run_of("hotpotqa", {"d": ("deepnote", "", {"acc": [1, 1, 0]})}),
+        "parts": run_of("hotpotqa", {"v": ("vanilla", "", {"acc": [0, 1, 0]})}),
+    }
+    row = verdict(runs)
+    assert (row["run"], row["other_run"], row["n"], row["fitting"]) == ("first", "parts", 3, 2)
+    del runs["first"]
+    assert verdict(runs)["run"] == "again"
+
+
 def test_settings_are_read() -> None:
     assert settings_of("max_step=1;without=cf+sf") == {"max_step": 1, "without": "cf+sf"}
     assert settings_of("") == {}

@@ -90,7 +90,8 @@ def verify_claims(
     `conf/method`; the retriever is any where the claim names none. How many questions the paper asked
     (`questions=50`) asks nothing of ours. The sides of a comparison must have the same model and sampling, prompts
     and, unless the claim is about it, retriever. Where several fit (`fitting` counts them), it is one with the
-    paper's model, with both sides in one run, with the most questions, the first by name: in this order.
+    paper's model, with both sides in one run, with the most questions in common, with the fewest others, the first by
+    name: in this order.
     """
     claims = paper_claims() if claims is None else claims
     evidence = _Evidence(usable(runs, min_questions)[0], resamples)
@@ -284,12 +285,21 @@ def _alike(found: Sequence[Sequence[_Sides]], datasets: Sequence[str]) -> list[_
             info = sides.cell.run.info
             ranking = {name: value for name, value in info.retriever.items() if name != "corpus"}
             group = groups.setdefault(canonical_json([info.llm, info.repeat, info.prompt_set, ranking]), {})
-            group[place] = max(group.get(place, sides), sides, key=lambda each: len(each.both))
+            group[place] = max(group.get(place, sides), sides, key=_shared)
     whole = [group for group in groups.values() if len(group) == len(found)]
     if not whole:
         raise NotRunError(f"no one model, set of prompts and retriever has runs of {', '.join(datasets)}")
     best = max(whole, key=lambda group: sum(len(sides.both) for sides in group.values()))
     return [best[place] for place in range(len(found))]
+
+
+def _shared(sides: _Sides) -> tuple[int, int]:
+    """How many questions both sides have, and fewer is better, how many answers their runs have.
+
+    Of as many questions, runs of these alone come before a longer one, which is another recording: a model asked again
+    may answer otherwise, and that would count as a difference between the methods.
+    """
+    return len(sides.both), -sum(len(cell.run.of(cell.method)) for cell in (sides.cell, sides.beside))
 
 
 def _joined(values: Sequence[Any]) -> Any:
