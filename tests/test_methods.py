@@ -311,7 +311,7 @@ def test_an_unreadable_judge_counts_as_false_and_is_in_the_trace() -> None:
     assert kinds[kinds.index("parse_failure") - 1 :][:3] == ["ask", "parse_failure", "note"]
 
 
-@pytest.mark.parametrize("text", ["", " \n ", "{}", "@@ {question} <|end|> \x00 ]", "True and False\n" * 50])
+@pytest.mark.parametrize("text", ["", " \n ", "{}", "@@ {question} </s> \x00 ]", "True and False\n" * 50])
 @pytest.mark.parametrize("passages", ["", "abcdef"])
 def test_nonsense_ends_every_method_with_a_record(text: str, passages: str) -> None:
     questions = [

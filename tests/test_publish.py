@@ -223,9 +223,9 @@ def test_what_the_project_publishes_is_without_text() -> None:
 def test_the_figure_in_the_readme_is_that_of_the_published_runs(tmp_path: Path) -> None:
     folder = SHIPPED / "data" / "results"
     names = (
-        "hotpotqa-Qwen2.5-Coder-1.5B-Instruct-85506ff251",
-        "twowikimultihopqa-Qwen2.5-Coder-1.5B-Instruct-2c6eb1ea1d",
-        "musique-Qwen2.5-Coder-1.5B-Instruct-cf48312098",
+        "hotpotqa-Qwen2.5-Coder-1.5B-Instruct-4bf9df8956",
+        "twowikimultihopqa-Qwen2.5-Coder-1.5B-Instruct-bd30b9dba8",
+        "musique-Qwen2.5-Coder-1.5B-Instruct-fcc359233a",
     )
     runs = [rn.load(folder / name) for name in names]
     png, *_ = save_figure(rn.figure(*runs, metrics=["f1", "all_gold_seen"]), results(runs), tmp_path, "multihop")
