@@ -126,6 +126,18 @@ def test_a_table_of_a_study_has_its_index_as_columns(made: list[str], capsys: py
     assert [row.split(" | ")[1] for row in rows] == ["No retrieval", "Vanilla RAG"]
 
 
+def test_a_table_of_scores_is_printed_as_markdown_and_a_figure_is_no_table(
+    made: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tables", *made, "study=main_results", "--show", "display"]) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("| method | ") and "EM (n = 2) |" in head
+    assert [row.split(" | ")[0] for row in rows[:2]] == ["| No retrieval", "| Vanilla RAG"]
+    assert "Mean in % with its 95 % interval" in rows[-1]
+    assert main(["tables", *made, "study=main_results", "--show", "figure"]) == 2
+    assert "--show figure: this study has " in capsys.readouterr().err
+
+
 def test_a_part_of_a_run_is_published(made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, into = str(run_folder(tmp_path)), str(tmp_path / "results")
     assert main(["publish", folder, "--into", into, "--method", "vanilla"]) == 0

@@ -7,6 +7,9 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from inspect import Parameter, signature
+from types import MethodType
+from typing import TYPE_CHECKING
 
 from rag_notes.config import (
     ConfigError,
@@ -22,6 +25,9 @@ from rag_notes.files import here
 from rag_notes.options import choices
 from rag_notes.running.records import Run
 from rag_notes.terminal import say
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def config(args: argparse.Namespace) -> int:
@@ -117,14 +123,16 @@ def tables(args: argparse.Namespace) -> int:
     from importlib import import_module
 
     from rag_notes.report.markdown import markdown
+    from rag_notes.report.scores_table import ScoresTable
 
     module = import_module(f"rag_notes.studies.{load_config(args.options).study.name}")
     study = asyncio.run(module.run(args.options))
-    known = [name for name in dir(study) if not name.startswith("_") and callable(getattr(study, name))]
+    made = {name: getattr(study, name) for name in dir(study) if not name.startswith("_")}
+    known = [name for name, value in made.items() if isinstance(value, MethodType) and _is_table(value)]
     if unknown := [name for name in args.show if name not in known]:
         raise ConfigError(f"--show {unknown[0]}: this study has {', '.join(known)}")
-    frames = [getattr(study, name)() for name in args.show]
-    say("\n\n".join(markdown(frame.reset_index() if any(frame.index.names) else frame) for frame in frames))
+    shown = [made[name]() for name in args.show]
+    say("\n\n".join(one.to_markdown() if isinstance(one, ScoresTable) else markdown(_with_index(one)) for one in shown))
     return int(study.lacking > 0)
 
 
@@ -195,3 +203,14 @@ def _outcome(made: Sequence[Run]) -> int:
     for status in stopped:
         say(status, file=sys.stderr)
     return 1 if errors or stopped else 0
+
+
+def _is_table(method: MethodType) -> bool:
+    """Whether a study's method needs no argument and returns a table."""
+    called = signature(method)
+    needs = [name for name, parameter in called.parameters.items() if parameter.default is Parameter.empty]
+    return not needs and getattr(called.return_annotation, "__name__", "") in {"DataFrame", "ScoresTable"}
+
+
+def _with_index(frame: "pd.DataFrame") -> "pd.DataFrame":
+    return frame.reset_index() if any(frame.index.names) else frame

@@ -13,6 +13,7 @@ import pandas as pd
 from pandas.io.formats.style import Styler
 
 from rag_notes.report.cells import DISAGREE, dataset_label, disagree, interval_text, method_label
+from rag_notes.report.markdown import markdown
 from rag_notes.report.tables import ANSWER_METRICS, EXPLAINED, METRIC_LABELS, RETRIEVAL_METRICS
 
 WIDTH = 100
@@ -104,6 +105,14 @@ class ScoresTable:
         return "".join(tables)
 
     _repr_html_ = to_html
+
+    def to_markdown(self) -> str:
+        """One table in Markdown, however wide, with the caption below it."""
+        wide = self.wide
+        several = len({of[0] for of in wide.columns}) > 1
+        heads = [f"{f'{of[0]}, ' if several else ''}{of[1]} ({of[2]})" for of in wide.columns]
+        table = markdown(wide.set_axis(heads, axis=1).reset_index())
+        return f"{table}\n\n{self.caption}" if self.caption else table
 
     def _blocks(self, fits: Callable[[Sequence[Any]], bool]) -> Iterator[list[Any]]:
         """The columns by table: those of a group and data set stay together where they fit into one."""
