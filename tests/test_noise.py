@@ -181,6 +181,7 @@ async def _run(dataset: Dataset, retriever: ControlledNoise) -> Run:
 def test_the_study_runs_every_ratio_in_a_folder_of_its_own(tmp_path: Path) -> None:
     options = [
         f"runs={tmp_path}",
+        "dataset=mini",
         "limit=3",
         "study.noise_percent=[0,100]",
         "method=[vanilla]",

@@ -112,7 +112,7 @@ def test_a_study_is_reproduced_from_recordings(study: str, tmp_path: Path, capfd
 
 @pytest.mark.skipif(not RECORDING.exists(), reason=f"{RECORDING.relative_to(SHIPPED)} is not there")
 def test_figures_are_made_again_from_records_alone_and_are_the_same(tmp_path: Path) -> None:
-    options = ["study=fair_top_k", f"runs={tmp_path / 'runs'}", "resamples=1000", "limit=12"]
+    options = ["study=fair_top_k", "dataset=mini", f"runs={tmp_path / 'runs'}", "resamples=1000", "limit=12"]
     reproduce([*options, f"figures={tmp_path / 'first'}"])
     reproduce([*options, f"figures={tmp_path / 'again'}", "llm.recordings=[]"])
     first, again = (

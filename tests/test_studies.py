@@ -189,7 +189,7 @@ def test_cases_that_the_data_set_lacks_are_left_out_and_without_any_they_are_pic
 
 
 def test_the_fair_k_is_the_mean_number_of_passages_that_the_adaptive_method_read(tmp_path: Path) -> None:
-    options = [f"runs={tmp_path}", "resamples=100", "limit=8"]
+    options = [f"runs={tmp_path}", "dataset=mini", "resamples=100", "limit=8"]
     (adaptive,) = asyncio.run(run_methods(load_study("fair_top_k", options), options, progress=False))
     read = [sample.counts.distinct_passages for sample in adaptive.of("adaptive_note")]
     fair = max(5, round(math.fsum(read) / len(read)))
