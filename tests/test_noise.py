@@ -193,7 +193,7 @@ def test_the_study_runs_every_ratio_in_a_folder_of_its_own(tmp_path: Path) -> No
     assert [run.label for run in study.plain] == ["mini"]
     assert [run.info.retriever["noise_percent"] for run in study.noisy] == [0, 100]
     assert all("no recorded response" in str(sample.error) for run in study.runs for sample in run.samples)
-    assert [len(run.samples) for run in study.runs] == [3, 3, 3]
+    assert [len(run.samples) for run in study.runs] == [3, 3, 6]  # "unknown" is offered without noise alone
     assert sorted(path.name.rsplit("-", 1)[0] for path in tmp_path.iterdir()) == [
         "mini-Qwen2.5-Coder-1.5B-Instruct",
         "mini-noise0-Qwen2.5-Coder-1.5B-Instruct",
