@@ -207,9 +207,13 @@ def _outcome(made: Sequence[Run]) -> int:
 
 def _is_table(method: MethodType) -> bool:
     """Whether a study's method needs no argument and returns a table."""
+    import pandas as pd
+
+    from rag_notes.report.scores_table import ScoresTable
+
     called = signature(method)
-    needs = [name for name, parameter in called.parameters.items() if parameter.default is Parameter.empty]
-    return not needs and getattr(called.return_annotation, "__name__", "") in {"DataFrame", "ScoresTable"}
+    needed = any(parameter.default is Parameter.empty for parameter in called.parameters.values())
+    return not needed and called.return_annotation in (pd.DataFrame, ScoresTable)
 
 
 def _with_index(frame: "pd.DataFrame") -> "pd.DataFrame":
