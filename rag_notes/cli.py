@@ -245,7 +245,8 @@ def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
     score.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
     text = "write runs without a word of their questions and passages, so that they may be given away"
     publish = add("publish", runs.publish, text)
-    publish.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
+    text = "a run's folder, for example runs/NAME; RAGQuestEval's run of its answers beside it gives them these scores"
+    publish.add_argument("runs", nargs="+", metavar="RUN", help=text)
     publish.add_argument("--into", required=True, metavar="FOLDER", help="for example data/results")
     publish.add_argument("--method", action="append", metavar="NAME", help="of runs, this method alone (default: all)")
     text = "write a report of runs: a folder with every table, figure and trace that opens from disk"

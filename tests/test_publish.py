@@ -14,7 +14,9 @@ from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Se
 from rag_notes.files import SHIPPED
 from rag_notes.report.figures import save_figure
 from rag_notes.report.tables import results
+from rag_notes.running.annotate import told_sha256
 from rag_notes.running.publish import check, publish, without_text
+from rag_notes.running.quest_scores import quest_texts
 from rag_notes.running.records import Condition, RecordError, Sample, SampleError, require_text
 from rag_notes.running.run_files import PUBLISHED, load_run, write_info, write_samples
 from rag_notes.studies.chain_of_facts import judged
@@ -22,7 +24,7 @@ from rag_notes.studies.knowledge_density import knowledge_density
 from rag_notes.studies.quest_eval import quest_results
 from rag_notes.studies.robustness import noise_passages
 from rag_notes.types import InputError, Question
-from tests.made import make_info
+from tests.made import make_info, make_run
 from tests.plain import QUESTIONS, finished_run, run_folder
 
 SECRET = "Ann Ro was born in the town of Tis, and nobody else was ever born there, as far as anybody knows"
@@ -150,6 +152,43 @@ def test_a_part_of_a_run_is_published(made: list[str], tmp_path: Path, capsys: p
     assert "holds vanilla, too; name all methods at once, or delete it first" in capsys.readouterr().err
     assert main(["publish", folder, "--into", into]) == 0
     assert load_run(tmp_path / "results" / run_folder(tmp_path).name).methods == ["no_retrieval", "vanilla"]
+
+
+def test_the_scores_of_ragquesteval_are_published_with_the_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run("crud", {"vanilla": {"empty": [0.0, 0.0]}})
+    about = {"vanilla": {"sha256": told_sha256(run.samples, quest_texts)}}
+    scores = [json.dumps({"scores": {"q_gold": 1.0, "q_r": score}}) for score in (1.0, 0.5)]
+    annotation = make_info("crud", about, condition=Condition(annotates="quest_eval"))
+    folders = {name: tmp_path / name for name in ("run", "annotation", "other")}
+    for folder in folders.values():
+        folder.mkdir()
+    write_info(folders["run"], run.info)
+    write_samples(folders["run"] / "samples.jsonl", run.samples)
+    write_info(folders["annotation"], annotation)
+    write_samples(
+        folders["annotation"] / "samples.jsonl",
+        [replace(sample, answer=answer, metrics={}) for sample, answer in zip(run.samples, scores, strict=True)],
+    )
+    write_info(folders["other"], run.info)
+    write_samples(folders["other"] / "samples.jsonl", [replace(sample, answer="another") for sample in run.samples])
+
+    into = ["--into", str(tmp_path / "results")]
+    assert main(["publish", str(folders["run"]), str(folders["annotation"]), *into]) == 0
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {"run"}
+    published = load_run(tmp_path / "results" / "run")
+    assert [sample.metrics for sample in published.samples] == [
+        {"empty": 0.0, "q_gold": 1.0, "q_r": 1.0},
+        {"empty": 0.0, "q_gold": 1.0, "q_r": 0.5},
+    ]
+    capsys.readouterr()
+    assert main(["publish", str(folders["other"]), str(folders["annotation"]), *into]) == 2
+    assert "annotation: has RAGQuestEval's scores of other answers than those of " in capsys.readouterr().err
+    assert main(["publish", str(folders["annotation"]), *into]) == 2
+    assert "annotation: has RAGQuestEval's scores of another run's answers; name that run, too" in (
+        capsys.readouterr().err
+    )
 
 
 def test_a_run_is_set_beside_a_published_one(

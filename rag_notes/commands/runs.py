@@ -12,7 +12,7 @@ from rag_notes.config import (
     load_config,
 )
 from rag_notes.files import here
-from rag_notes.running.run_files import load_run, load_runs, run_folders
+from rag_notes.running.run_files import load_run, load_runs, read_info, run_folders
 from rag_notes.terminal import say
 from rag_notes.types import InputError
 
@@ -22,13 +22,20 @@ def publish(args: argparse.Namespace) -> int:
     from rag_notes.running.publish import publish as publish_run
     from rag_notes.running.trainings import RECIPE, publish_training
 
-    for folder in args.runs:
-        if (Path(folder) / RECIPE).is_file():
-            if args.method:
-                raise InputError(f"{folder}: is a training, which has no methods to choose from; leave out --method")
-            say(publish_training(folder, args.into))
-        else:
-            say(publish_run(folder, args.into, args.method))
+    trainings = [folder for folder in args.runs if (Path(folder) / RECIPE).is_file()]
+    if trainings and args.method:
+        raise InputError(f"{trainings[0]}: is a training, which has no methods to choose from; leave out --method")
+    about = {folder: read_info(folder) for folder in args.runs if folder not in trainings}
+    annotations = [folder for folder, info in about.items() if info.condition.annotates == "quest_eval"]
+    runs = [folder for folder in about if folder not in annotations]
+    for folder in annotations:
+        if not any(about[run].dataset.name == about[folder].dataset.name for run in runs):
+            raise InputError(f"{folder}: has RAGQuestEval's scores of another run's answers; name that run, too")
+    for folder in trainings:
+        say(publish_training(folder, args.into))
+    for folder in runs:
+        of_it = [path for path in annotations if about[path].dataset.name == about[folder].dataset.name]
+        say(publish_run(folder, args.into, args.method, of_it))
     return 0
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rag_notes.events import Ask, Decision, Event, Note, Search
+from rag_notes.running.quest_scores import with_quest_scores
 from rag_notes.running.records import Progress, RecordError, Run, Sample, SampleError
 from rag_notes.running.run_files import PACKED, SAMPLES, load_run, read_info, write_info, write_samples
 from rag_notes.types import InputError, Question
@@ -21,18 +22,22 @@ VERDICTS = ("useful", "useless", "true", "false")
 _WORDS = 3  # up to which the outcome of a decision is a label, and no text
 
 
-def publish(folder: str | Path, into: str | Path, methods: Sequence[str] | None = None) -> Path:
+def publish(
+    folder: str | Path, into: str | Path, methods: Sequence[str] | None = None, annotations: Sequence[str | Path] = ()
+) -> Path:
     """Write a run without text to a folder of the same name below `into`; returns it.
 
     What stays: ids of questions, methods, settings, metrics, counts, decisions, seconds, tokens, keys of requests,
     verdicts in a word (`VERDICTS`), and answers of up to `SHORT` characters. Of every other text there is a hash, see
     `digest`, of ids of passages too, so that found and gold ones can be told apart. With `methods` their part alone is
-    written, and the usage stays that of the run. Raises RecordError as `rag_notes.running.run_files.load_run`, and for
-    a run that is not finished or lacks a method; InputError where others of its methods are published there already.
+    written, and the usage stays that of the run. With `annotations`, runs of RAGQuestEval, the answers have their
+    scores, which nobody could count again without text. Raises RecordError as `rag_notes.running.run_files.load_run`,
+    and for a run that is not finished or lacks a method; InputError where others of its methods are published there
+    already, and where an annotation is of other answers.
     """
-    run = load_run(folder)
-    if not run.info.finished:
-        raise RecordError(f"{folder}: is not finished ({run.info.status}); the command that began it finishes it")
+    run = _finished(folder)
+    for annotation in annotations:
+        run = _annotated(folder, run, annotation)
     if methods:
         if lacking := [name for name in methods if name not in run.methods]:
             raise RecordError(f"{folder}: has no method {lacking[0]}; there is {', '.join(run.methods)}")
@@ -46,6 +51,20 @@ def publish(folder: str | Path, into: str | Path, methods: Sequence[str] | None 
     # Paths and addresses are the user's own.
     write_info(target, replace(run.info, overrides=[], endpoint="", published=True))
     return target
+
+
+def _finished(folder: str | Path) -> Run:
+    run = load_run(folder)
+    if not run.info.finished:
+        raise RecordError(f"{folder}: is not finished ({run.info.status}); the command that began it finishes it")
+    return run
+
+
+def _annotated(folder: str | Path, run: Run, annotation: str | Path) -> Run:
+    scored = with_quest_scores({"run": run, "annotation": _finished(annotation)})["run"]
+    if scored is run:
+        raise InputError(f"{annotation}: has RAGQuestEval's scores of other answers than those of {folder}")
+    return scored
 
 
 def _part(run: Run, methods: Sequence[str]) -> Run:
