@@ -183,6 +183,12 @@ def test_the_scores_of_ragquesteval_are_published_with_the_answers(
         {"empty": 0.0, "q_gold": 1.0, "q_r": 0.5},
     ]
     capsys.readouterr()
+    of_published = ["table", str(tmp_path / "results" / "run"), "--metric", "q_r"]
+    assert main(of_published) == 0
+    table = capsys.readouterr().out
+    assert "| Vanilla RAG | 75.0 [50.0, 100.0] |" in table
+    assert main(["table", str(folders["run"]), str(folders["annotation"]), "--metric", "q_r"]) == 0
+    assert capsys.readouterr().out == table
     assert main(["publish", str(folders["other"]), str(folders["annotation"]), *into]) == 2
     assert "annotation: has RAGQuestEval's scores of other answers than those of " in capsys.readouterr().err
     assert main(["publish", str(folders["annotation"]), *into]) == 2

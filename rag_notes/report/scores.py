@@ -10,6 +10,7 @@ from rag_notes.report.cells import dataset_label, interval_text, method_label
 from rag_notes.report.markdown import markdown
 from rag_notes.report.scores_table import cell_text, marks
 from rag_notes.report.tables import EXPLAINED, METRIC_LABELS, results
+from rag_notes.running.quest_scores import with_quest_scores
 from rag_notes.running.records import Run
 from rag_notes.running.repeats import pooled
 from rag_notes.types import InputError
@@ -28,8 +29,9 @@ def scores_markdown(
 
     Above it stand data set, model, prompts and questions, and the run's name where these are those of another one, too.
     Repeats of a run are one table. Cells are those of `results_table`; a column's head has its largest number of
-    questions. Runs that annotate the answers of others are left out, and where a run lacks `baseline` nothing is
-    compared. Raises InputError for a metric that no run has, and where there is no run.
+    questions. Answers have the scores of RAGQuestEval that an annotation among the runs gives them; annotations have
+    no table, and where a run lacks `baseline` nothing is compared. Raises InputError for a metric that no run has, and
+    where there is no run.
     """
     scored = _scored(runs)
     intervals: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "clusters": clusters}
@@ -85,7 +87,8 @@ def differences_markdown(
 
 
 def _scored(runs: Mapping[str, Run]) -> dict[str, Run]:
-    scored = pooled({name: run for name, run in runs.items() if run.info.condition.annotates is None})
+    answered = {name: run for name, run in with_quest_scores(runs).items() if run.info.condition.annotates is None}
+    scored = pooled(answered)
     if not scored:
         raise InputError("there are no runs with scores; make one with `rag-notes run`, or name run folders")
     return scored

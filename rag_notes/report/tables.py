@@ -24,6 +24,9 @@ RESULT_METRICS = ("em", "f1", "acc", "acc_raw", "yes_no_acc", "str_em", "str_hit
 RETRIEVAL_METRICS = ("all_gold_first", "all_gold_seen", "answer_in_passages_seen")
 """The metrics of the passages of the first search (`_first`) and of all searches (`_seen`)."""
 
+QUEST_METRICS = ("q_r", "t_p", "t_r", "t_f1", "q_gold")
+"""The metrics of RAGQuestEval, which an answer has where it was put to it (`rag_notes.studies.quest_eval`)."""
+
 METRIC_LABELS: Mapping[str, str] = {
     "em": "EM",
     "f1": "F1",
@@ -109,9 +112,9 @@ def results(
             confidence=confidence,
             resamples=resamples,
         )
-        answer, retrieval = (
+        answer, others = (
             [metric for metric in metrics if any(metric in of_method for of_method in scores.values())]
-            for metrics in (RESULT_METRICS, RETRIEVAL_METRICS)
+            for metrics in (RESULT_METRICS, (*RETRIEVAL_METRICS, *QUEST_METRICS))
         )
         averaged = [metric for metric in answer if metric not in _NOT_AVERAGED]
         means: dict[str, list[tuple[float, int]]] = {method: [] for method in run.methods}
@@ -125,7 +128,7 @@ def results(
                 mean = math.fsum(value for value, _ in values) / len(values)
                 row = _row(name, method, "avg", baseline, confidence)
                 rows.append(row | {"mean": mean, "n": min(n for _, n in values)})
-        for metric in retrieval:
+        for metric in others:
             methods = [method for method in run.methods if metric in scores[method]]
             rows += family_of(metric=metric, methods=methods)
     counts = ("n", "n_paired", "wins", "ties", "losses")

@@ -16,15 +16,13 @@ from rag_notes.metrics.stats import mean_interval
 from rag_notes.report.cells import dataset_label, interval_texts, method_label
 from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import NotebookFigure
-from rag_notes.report.tables import METRIC_LABELS
+from rag_notes.report.tables import METRIC_LABELS, QUEST_METRICS
 from rag_notes.running.annotate import annotate
 from rag_notes.running.quest_scores import quest_texts
 from rag_notes.running.records import Run, require_text
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 from rag_notes.types import Question
-
-METRICS = ("q_r", "t_p", "t_r", "t_f1", "q_gold")
 
 
 async def run(options: Sequence[str] = (), *, progress: bool = True) -> "QuestEval":
@@ -114,7 +112,7 @@ def quest_results(runs: Sequence[Run], *, confidence: float = 0.95, resamples: i
             scores = [json.loads(sample.answer)["scores"] for sample in samples if sample.error is None]
             failures = sum(sample.counts.parse_failures for sample in samples)
             row = {"dataset": run.dataset, "method": method, "parse_failures": failures}
-            for metric in METRICS:
+            for metric in QUEST_METRICS:
                 values = [score[metric] for score in scores if metric in score]
                 of_metric = row | {"metric": metric, "n": len(values)}
                 if values:
