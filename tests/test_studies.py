@@ -22,7 +22,7 @@ from rag_notes.studies.base import Study, once, rn_options
 from rag_notes.studies.case_studies import CaseStudies, SideBySide, answers, cases_figure, pick_cases
 from rag_notes.studies.cost import Cost, costs_and_scores, pareto_figure, priced, timed
 from rag_notes.studies.thresholds import Thresholds, by_setting
-from tests.made import make_info, make_sample
+from tests.made import make_info, make_run, make_sample
 
 
 def sample(method: str, number: int, acc: float, *, searches: int = 1, error: str | None = None) -> Sample:
@@ -225,7 +225,34 @@ def test_each_retriever_has_a_table_and_lines_of_its_own(tmp_path: Path) -> None
     assert set(study.points()["line"]) == {"vanilla"}
     two = top_k.TopK(study.config, options, study.runs * 2, {"bm25": study.runs, "other": study.runs})
     assert sorted(set(two.points()["line"])) == ["vanilla, bm25", "vanilla, other"]
-    assert two.table("other").equals(study.table("bm25"))
+    assert set(two.display().reset_index()["method"]) == {"Vanilla RAG, bm25", "Vanilla RAG, other"}
+
+
+def test_each_number_of_passages_is_compared_with_the_baseline_that_has_as_many() -> None:
+    scores = {
+        "vanilla": [0.0] * 8,
+        "deep": [1.0] * 8,
+        "vanilla_k3": [1.0] * 8,
+        "deep_k3": [1.0] * 8,
+        "deep_k7": [1.0] * 8,
+    }
+    run = make_run("made", {name: {"f1": values} for name, values in scores.items()})
+    ks = {"vanilla": 5, "deep": 5, "vanilla_k3": 3, "deep_k3": 3, "deep_k7": 7}
+    methods = {name: MethodInfo(f"made.{name}", {"top_k": k}, "c") for name, k in ks.items()}
+    run = replace(run, info=replace(run.info, methods=methods))
+    study = top_k.TopK(load_study("top_k"), [], [run], {"bm25": [run]})
+    points: Any = study.points()[study.points()["metric"] == "f1"].set_index("method")
+    assert points["baseline"].to_dict() == {
+        "vanilla_k3": "vanilla_k3",
+        "deep_k3": "vanilla_k3",
+        "vanilla": "vanilla",
+        "deep": "vanilla",
+        "deep_k7": "",
+    }
+    shown: Any = study.display().xs("F1", level="metric").droplevel("data set")
+    assert shown.columns.tolist() == ["3 passages", "5 passages", "7 passages"]
+    assert shown.loc["deep"].tolist() == ["100.0 [67.6, 100.0]", "100.0 [67.6, 100.0]*", "100.0 [67.6, 100.0]"]
+    assert shown.loc["Vanilla RAG", "7 passages"] == "–"
 
 
 def test_the_trace_shown_is_of_a_question_that_only_the_method_answers() -> None:

@@ -143,6 +143,33 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(shown).set_index(["data set", "method"])
 
 
+def settings_table(table: pd.DataFrame, heads: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
+    """Lay out rows of `results` in %: a row for each data set, metric and method, a column for each of `heads`.
+
+    `heads` has that of each row of `table`, such as "40 % noise". A cell is `mean [low, high]`, with `*` where the
+    difference to the baseline is significant; where no question has the metric, it is the number of questions.
+    """
+    cells = pd.DataFrame(
+        {
+            "data set": table["dataset"].map(dataset_label),
+            "metric": table["metric"].map(METRIC_LABELS),
+            "method": table["method"].map(method_label),
+            "head": heads,
+            "cell": [_of_setting(row) for row in table.to_dict("records")],
+        }
+    )
+    wide = cells[table["metric"].isin(metrics)].pivot_table(
+        index=["data set", "metric", "method"], columns="head", values="cell", aggfunc="first", sort=False
+    )
+    return wide.rename_axis(columns=None).fillna("–")
+
+
+def _of_setting(row: Mapping[Any, Any]) -> str:
+    if math.isnan(row["mean"]):
+        return f"– (n = {row['n']})"
+    return interval_text(row["mean"], row["low"], row["high"]) + "*" * bool(row["significant"])
+
+
 def in_lines(table: pd.DataFrame) -> str:
     """A table as text in lines of at most `WIDTH` characters: what is wider goes on below, behind the index again."""
     rest, blocks = list(table.columns), []

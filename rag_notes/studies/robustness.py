@@ -16,9 +16,9 @@ from rag_notes.config import ConfigError, build_methods, load_study
 from rag_notes.events import searches
 from rag_notes.metrics.stats import paired_difference
 from rag_notes.papers.numbers import paper_cells
-from rag_notes.report.cells import dataset_label, interval_text, interval_texts, method_label, p_text
+from rag_notes.report.cells import dataset_label, interval_texts, method_label, p_text
 from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure
-from rag_notes.report.scores_table import ScoresTable
+from rag_notes.report.scores_table import ScoresTable, settings_table
 from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, counts, results
 from rag_notes.retrieval.noise import is_gold
 from rag_notes.running.records import Run, require_text
@@ -168,25 +168,9 @@ def noise_results(
     return table
 
 
-def noise_table(table: pd.DataFrame, metrics: Sequence[str] = ANSWER_METRICS) -> pd.DataFrame:
-    """Lay out what `noise_results` gave in %: a row for each data set, metric and method, a column for each ratio.
-
-    A cell is `mean [low, high]`, with `*` where the difference to the baseline is significant.
-    """
-    shown = table[table["metric"].isin(metrics)]
-    cells = pd.DataFrame(
-        {
-            "data set": shown["dataset"].map(dataset_label),
-            "metric": [METRIC_LABELS[metric] for metric in shown["metric"]],
-            "method": shown["method"].map(method_label),
-            "noise": [f"{percent} % noise" for percent in shown["noise_percent"]],
-            "cell": [_cell(row) for row in shown.to_dict("records")],
-        }
-    )
-    wide = cells.pivot_table(
-        index=["data set", "metric", "method"], columns="noise", values="cell", aggfunc="first", sort=False
-    )
-    return wide.fillna("–")
+def noise_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Lay out what `noise_results` gave in %, as `rag_notes.report.scores_table.settings_table`, by noise ratio."""
+    return settings_table(table, [f"{percent} % noise" for percent in table["noise_percent"]], ANSWER_METRICS)
 
 
 def noise_passages(runs: Sequence[Run]) -> pd.DataFrame:
@@ -348,11 +332,6 @@ def _title(dataset: str, metric: str, cells: pd.DataFrame) -> str:
     if not cells.empty and cells["n"].min() < cells["n"].max():
         n += f" to {cells['n'].max()}"
     return f"{dataset_label(dataset)}, {METRIC_LABELS[metric]}, {n}"
-
-
-def _cell(row: dict[Any, Any]) -> str:
-    text = interval_text(row["mean"], row["low"], row["high"])
-    return f"– (n = {row['n']})" if math.isnan(row["mean"]) else f"{text}{'*' if row['significant'] else ''}"
 
 
 def _noise(run: Run) -> int:
