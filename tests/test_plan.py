@@ -101,11 +101,12 @@ def test_each_noise_ratio_is_planned() -> None:
         plan(load_config(["study=robustness", "dataset=mini", "limit=6", "study.noise_percent=[0,100]"]))
     )
     (questions,) = {row["questions"] for row in rows(planned) if row["dataset"] != "mini"}
-    unknown = {"mini": ["vanilla_unknown", "chain_of_note_unknown"], "mini-noise0": [], "mini-noise100": []}
+    methods = ("vanilla", "retrieve_read", "chain_of_note")
+    unknown = {"mini": [f"{name}_unknown" for name in methods], "mini-noise0": [], "mini-noise100": []}
     assert [(row["dataset"], row["method"], row["expected"], row["to_make"]) for row in rows(planned)] == [
         (dataset, method, number, 0)
         for dataset, number in (("mini", 6), ("mini-noise0", questions), ("mini-noise100", questions))
-        for method in ("vanilla", "chain_of_note", *unknown[dataset])
+        for method in (*methods, *unknown[dataset])
     ]
 
 
