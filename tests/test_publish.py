@@ -191,6 +191,10 @@ def test_the_scores_of_ragquesteval_are_published_with_the_answers(
     assert capsys.readouterr().out == table
     assert main(["publish", str(folders["other"]), str(folders["annotation"]), *into]) == 2
     assert "annotation: has RAGQuestEval's scores of other answers than those of " in capsys.readouterr().err
+    # Of another model are other answers, which the annotation is not about.
+    write_info(folders["other"], replace(run.info, llm={"model": "another"}))
+    assert main(["publish", *map(str, folders.values()), *into]) == 0
+    assert [sample.metrics for sample in load_run(tmp_path / "results" / "other").samples] == [{"empty": 0.0}] * 2
     assert main(["publish", str(folders["annotation"]), *into]) == 2
     assert "annotation: has RAGQuestEval's scores of another run's answers; name that run, too" in (
         capsys.readouterr().err

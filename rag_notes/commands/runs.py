@@ -12,6 +12,7 @@ from rag_notes.config import (
     load_config,
 )
 from rag_notes.files import here
+from rag_notes.running.records import RunInfo
 from rag_notes.running.run_files import load_run, load_runs, read_info, run_folders
 from rag_notes.terminal import say
 from rag_notes.types import InputError
@@ -27,16 +28,23 @@ def publish(args: argparse.Namespace) -> int:
         raise InputError(f"{trainings[0]}: is a training, which has no methods to choose from; leave out --method")
     about = {folder: read_info(folder) for folder in args.runs if folder not in trainings}
     annotations = [folder for folder, info in about.items() if info.condition.annotates == "quest_eval"]
-    runs = [folder for folder in about if folder not in annotations]
-    for folder in annotations:
-        if not any(about[run].dataset.name == about[folder].dataset.name for run in runs):
-            raise InputError(f"{folder}: has RAGQuestEval's scores of another run's answers; name that run, too")
+    runs = {
+        folder: [path for path in annotations if _answered(about[path]) == _answered(info)]
+        for folder, info in about.items()
+        if folder not in annotations
+    }
+    if unused := [path for path in annotations if not any(path in of_it for of_it in runs.values())]:
+        raise InputError(f"{unused[0]}: has RAGQuestEval's scores of another run's answers; name that run, too")
     for folder in trainings:
         say(publish_training(folder, args.into))
-    for folder in runs:
-        of_it = [path for path in annotations if about[path].dataset.name == about[folder].dataset.name]
+    for folder, of_it in runs.items():
         say(publish_run(folder, args.into, args.method, of_it))
     return 0
+
+
+def _answered(info: RunInfo) -> tuple[object, ...]:
+    """What a run and RAGQuestEval's run of its answers have in common."""
+    return info.dataset.name, info.llm, info.repeat
 
 
 def runs(args: argparse.Namespace) -> int:
