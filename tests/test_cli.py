@@ -377,3 +377,14 @@ def test_a_store_that_cannot_be_used_is_refused(tmp_path: Path, capsys: pytest.C
     (tmp_path / "text.sqlite").write_text("not a database " * 100, encoding="utf-8")
     assert main(["store", "verify", str(tmp_path / "text.sqlite")]) == 2
     refused(capsys, "text.sqlite: not a response store")
+
+
+def test_tables_say_which_answers_are_lacking(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["study=top_k", "dataset=mini", "limit=1", "method=[vanilla]", f"runs={tmp_path}", "resamples=100"]
+    assert main(["tables", *options, "~study.variants.vanilla_k7", "--show", "display"]) == 0
+    assert "failed" not in capsys.readouterr().err
+    unknown = "++study.variants.vanilla_k2={method: vanilla, top_k: 2}"
+    assert main(["tables", *options, unknown, "--show", "display"]) == 1
+    out, err = capsys.readouterr()
+    assert "| mini | EM | Vanilla RAG |" in out
+    assert "1 of 4 answers failed, for example" in err and "no recorded response" in err

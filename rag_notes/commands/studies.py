@@ -133,7 +133,7 @@ def tables(args: argparse.Namespace) -> int:
         raise ConfigError(f"--show {unknown[0]}: this study has {', '.join(known)}")
     shown = [made[name]() for name in args.show]
     say("\n\n".join(one.to_markdown() if isinstance(one, ScoresTable) else markdown(_with_index(one)) for one in shown))
-    return int(study.lacking > 0)
+    return _outcome(study.runs)
 
 
 def plan(args: argparse.Namespace) -> int:
