@@ -38,16 +38,17 @@ def load_speeds() -> dict[str, Rate]:
 
 
 def _load(name: str) -> dict[str, Rate]:
-    own = here() / "conf" / name
-    return _shipped(name) | (_read(own) if own.is_file() and own != CONF / name else {})
+    shipped, own = CONF / name, here() / "conf" / name
+    return _read(shipped, _changed(shipped)) | (_read(own, _changed(own)) if own != shipped and own.is_file() else {})
 
 
-@cache
-def _shipped(name: str) -> dict[str, Rate]:
-    return _read(CONF / name)
+def _changed(file: Path) -> int:
+    return file.stat().st_mtime_ns
 
 
-def _read(file: Path) -> dict[str, Rate]:
+@cache  # every answer of a comparison by cost asks for a rate
+def _read(file: Path, changed: int) -> dict[str, Rate]:
+    del changed
     try:
         with file.open(encoding="utf-8") as stream:  # whose name stands in YAML's errors
             return _TABLE.validate_python(yaml.safe_load(stream) or {})

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from rag_notes.papers.systems import system_of
-from rag_notes.papers.verification import verify_claims
+from rag_notes.papers.verification import usable, verify_claims
 from rag_notes.running.records import DatasetInfo, MethodInfo, Run
 from rag_notes.running.run_files import write_info, write_samples
 from tests.made import Scores, make_run
@@ -44,7 +44,7 @@ def claim(**fields: Any) -> dict[str, Any]:
 
 
 def verdict(runs: Mapping[str, Run], **fields: Any) -> dict[Any, Any]:
-    (row,) = verify_claims(runs, pd.DataFrame([claim(**fields)])).to_dict("records")
+    (row,) = verify_claims(usable(runs)[0], pd.DataFrame([claim(**fields)])).to_dict("records")
     return row
 
 

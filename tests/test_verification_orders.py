@@ -49,9 +49,9 @@ def test_runs_without_enough_answers_and_annotations_are_left_aside() -> None:
     assert list(used) == ["world-a", "world-b"] and list(aside) == ["empty", "failed", "noted"]
     assert aside["failed"] == "0 questions answered, 1 wanted; 3 answers failed"
     claims = pd.DataFrame([claim()])
-    assert list(verify_orders(runs, claims)["our_model"]) == ["a", "b"]
-    assert list(verify_orders(runs, claims, min_questions=3)["our_model"]) == ["a"]
-    assert verify_claims(runs, claims.assign(dataset="world"), min_questions=9)["verdict"].tolist() == ["not run"]
+    assert list(verify_orders(used, claims)["our_model"]) == ["a", "b"]
+    assert list(usable(runs, 3)[0]) == ["world-a"]
+    assert usable(runs, 9)[0] == {}
 
 
 def test_without_runs_everything_is_not_run() -> None:

@@ -68,9 +68,11 @@ def usable(runs: Mapping[str, Run], min_questions: int = 1) -> tuple[dict[str, R
 
 
 def verify_claims(
-    runs: Mapping[str, Run], claims: pd.DataFrame | None = None, *, resamples: int = 10_000, min_questions: int = 1
+    runs: Mapping[str, Run], claims: pd.DataFrame | None = None, *, resamples: int = 10_000
 ) -> pd.DataFrame:
-    """The papers' claims, a row a claim, each beside what the `usable` runs (by folder name) give, with a verdict.
+    """The papers' claims, a row a claim, each beside what these runs give, with a verdict.
+
+    `runs` are by folder name, those that `usable` gives.
 
     Kind `value`: `ours` is the mean score of the method over the `n` questions of the paper's data set that it
     answered, with the interval of `mean_interval`. Kind `order`, a comparison: the mean of method - other over the
@@ -94,7 +96,7 @@ def verify_claims(
     name: in this order.
     """
     claims = paper_claims() if claims is None else claims
-    evidence = _Evidence(usable(runs, min_questions)[0], resamples)
+    evidence = _Evidence(runs, resamples)
     rows = []
     for claim, supported in zip(claims.to_dict("records"), _supported(claims), strict=True):
         row = claim | evidence.of(claim, claim["dataset"], claim["model"]) | {"supported": supported}
@@ -109,19 +111,17 @@ def verify_orders(
     *,
     dataset: str = OWN,
     resamples: int = 10_000,
-    min_questions: int = 1,
 ) -> pd.DataFrame:
     """The papers' comparisons tested on a data set of our own, a row for each pair, metric and model of ours.
 
-    The claims of a paper about the same two systems and metric are one row: `claimed` counts them, `datasets` and
+    `runs` are as in `verify_claims`. The claims of a paper about the same two systems and metric are one row: `claimed` counts them, `datasets` and
     `models` are the paper's, `about` says what the metric measures (answers, or cost and time), `least` and `most` are
     the smallest and the largest difference that it prints, `unsupported` says how many of the claims its own cells do
     not have. Ours and the verdict are as in `verify_claims`, on questions that no paper has: whether the order holds
-    here, not whether the paper is right. `p_holm` is p corrected for all rows of a model. Without a usable run of the
+    here, not whether the paper is right. `p_holm` is p corrected for all rows of a model. Without a run of the
     data set all rows are `not run`. Of a data set that the papers have, only the claims about it are tested.
     """
     claims = paper_claims() if claims is None else claims
-    runs, _ = usable(runs, min_questions)
     if dataset in set(claims["dataset"]):
         claims = claims[claims["dataset"] == dataset]
     orders = claims.assign(
