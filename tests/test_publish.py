@@ -21,7 +21,6 @@ from rag_notes.running.records import Condition, RecordError, Sample, SampleErro
 from rag_notes.running.run_files import PUBLISHED, load_run, write_info, write_samples
 from rag_notes.studies.chain_of_facts import judged
 from rag_notes.studies.knowledge_density import knowledge_density
-from rag_notes.studies.quest_eval import quest_results
 from rag_notes.studies.robustness import noise_passages
 from rag_notes.types import InputError, Question
 from tests.made import make_info, make_run
@@ -267,7 +266,6 @@ def test_what_is_counted_from_texts_refuses_a_run_without_them(made: list[str], 
     require_text(load_run(run_folder(tmp_path)))
     for counted in (
         noise_passages,
-        quest_results,
         lambda runs: knowledge_density(runs, []),
         lambda runs: judged(runs, {}),
     ):

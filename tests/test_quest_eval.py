@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
-from rag_notes.events import Counts, ParseFailure, count
+from rag_notes.config import load_study
+from rag_notes.events import ParseFailure, count
 from rag_notes.files import SHIPPED
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
 from rag_notes.prompts.templates import Templates
-from rag_notes.running.records import Condition, Run, Sample
+from rag_notes.running.annotate import told_sha256
+from rag_notes.running.quest_scores import quest_texts
+from rag_notes.running.records import Condition, Run
 from rag_notes.studies import quest_eval
-from rag_notes.studies.quest_eval import quest_results
+from rag_notes.studies.quest_eval import QuestEval
 from rag_notes.types import Question
-from tests.made import make_info, make_sample
+from tests.made import make_info, make_run, make_sample
 from tests.samples import samples
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
 
@@ -144,23 +147,30 @@ def test_chinese_questions_are_asked_in_chinese() -> None:
 
 
 def test_means_are_of_the_answers_that_have_the_metric() -> None:
-    def annotated(question_id: str, scores: dict[str, float], error: str | None = None) -> Sample:
-        answer = "" if error else json.dumps({"scores": scores})
-        return make_sample("vanilla", question_id, {}, answer=answer, error=error, counts=Counts(parse_failures=1))
-
-    samples = [
-        annotated("a", {"q_r": 1.0, "q_gold": 1.0, "t_p": 0.5, "t_r": 1.0, "t_f1": 0.5}),
-        annotated("b", {"q_r": 0.0, "q_gold": 1.0}),
-        annotated("c", {}),
-        annotated("d", {}, error="gone"),
+    scores: dict[str, list[dict[str, float] | None]] = {
+        "vanilla": [
+            {"q_r": 1.0, "q_gold": 1.0, "t_p": 0.5, "t_r": 1.0, "t_f1": 0.5},
+            {"q_r": 0.0, "q_gold": 1.0},
+            {},
+            None,  # could not be put to it
+        ],
+        "deepnote": [{"q_r": 1.0, "q_gold": 1.0}] * 4,
+    }
+    answers = make_run("crud", {method: {"em": [0.0] * 4} for method in scores})
+    about = {method: {"sha256": told_sha256(answers.of(method), quest_texts)} for method in scores}
+    annotations = [
+        make_sample(method, f"q{i}", {}, answer=json.dumps({"scores": of}), error=None if of is not None else "gone")
+        for method, of_method in scores.items()
+        for i, of in enumerate(of_method)
     ]
-    info = make_info("crud", ["vanilla"], condition=Condition(annotates="quest_eval"))
-    table: Any = quest_results([Run(info, samples)], resamples=100).set_index("metric")
-    assert table["n"].to_dict() == {"q_r": 2, "t_p": 1, "t_r": 1, "t_f1": 1, "q_gold": 2}
-    assert (table.loc["q_r", "mean"], table.loc["t_p", "mean"]) == (0.5, 0.5)
-    assert set(table["dataset"]) == {"crud"}
-    assert set(table["method"]) == {"vanilla"}
-    assert set(table["parse_failures"]) == {4}
+    annotation = Run(make_info("crud", about, condition=Condition(annotates="quest_eval")), annotations)
+    study = QuestEval(load_study("quest_eval", []), [], [answers, annotation])
+    table: Any = study.table().set_index(["method", "metric"])
+    assert table["n"].loc["vanilla"].to_dict() == {"q_r": 2, "t_p": 1, "t_r": 1, "t_f1": 1, "q_gold": 2}
+    assert (table.loc[("vanilla", "q_r"), "mean"], table.loc[("vanilla", "t_p"), "mean"]) == (0.5, 0.5)
+    compared = table.loc[("deepnote", "q_r")]
+    assert (compared["difference"], compared["n_paired"]) == (0.5, 2)  # of the answers that both have a score
+    assert "crud 1 to 4" in study.display().caption
 
 
 def test_every_answer_is_put_to_it_and_what_is_missing_is_told(tmp_path: Path) -> None:
@@ -174,9 +184,8 @@ def test_every_answer_is_put_to_it_and_what_is_missing_is_told(tmp_path: Path) -
         "retriever.cache=null",
     ]
     study = asyncio.run(quest_eval.run(options, progress=False))  # the answer alone is recorded
-    table = study.table()
-    assert table["metric"].tolist() == ["q_r", "t_p", "t_r", "t_f1", "q_gold"]
-    assert set(zip(table["dataset"], table["method"], table["n"], strict=True)) == {("mini_zh", "vanilla", 0)}
+    assert study.table().empty
+    assert study.display().caption == "No question was answered without error."
     answers, annotations = study.runs
     assert (answers.info.samples.errors, annotations.info.samples.errors, study.lacking) == (0, 1, 1)
     assert "stage quest_questions of vanilla on" in str(annotations.samples[0].error)

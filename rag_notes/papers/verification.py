@@ -114,12 +114,13 @@ def verify_orders(
 ) -> pd.DataFrame:
     """The papers' comparisons tested on a data set of our own, a row for each pair, metric and model of ours.
 
-    `runs` are as in `verify_claims`. The claims of a paper about the same two systems and metric are one row: `claimed` counts them, `datasets` and
-    `models` are the paper's, `about` says what the metric measures (answers, or cost and time), `least` and `most` are
-    the smallest and the largest difference that it prints, `unsupported` says how many of the claims its own cells do
-    not have. Ours and the verdict are as in `verify_claims`, on questions that no paper has: whether the order holds
-    here, not whether the paper is right. `p_holm` is p corrected for all rows of a model. Without a run of the
-    data set all rows are `not run`. Of a data set that the papers have, only the claims about it are tested.
+    `runs` are as in `verify_claims`. The claims of a paper about the same two systems and metric are one row: `claimed`
+    counts them, `datasets` and `models` are the paper's, `about` says what the metric measures (answers, or cost and
+    time), `least` and `most` are the smallest and the largest difference that it prints, `unsupported` says how many of
+    the claims its own cells do not have. Ours and the verdict are as in `verify_claims`, on questions that no paper
+    has: whether the order holds here, not whether the paper is right. `p_holm` is p corrected for all rows of a model.
+    Without a run of the data set all rows are `not run`. Of a data set that the papers have, only the claims about it
+    are tested.
     """
     claims = paper_claims() if claims is None else claims
     if dataset in set(claims["dataset"]):

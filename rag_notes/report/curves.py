@@ -27,6 +27,7 @@ _COUNT_LABELS = {
     "seconds": "Seconds waited a question",
 }
 _PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_ROW = 2.6, 2.0, 0.2  # inches
+_KEY = 0.7  # inches, of a legend's line and the space about its name
 _SHORT, _NAME, _LETTER = 6, 0.18, 0.07  # letters that stand side by side; inches for a longer name, for its letter
 
 
@@ -60,8 +61,10 @@ def curve_figure(points: pd.DataFrame, x: str, xlabel: str, *, line: str = "fami
         upright = max(map(len, names), default=0) > _SHORT
         width = max(_PANEL_WIDTH, _NAME * len(names) * upright)
         height = _PANEL_HEIGHT + upright * _LETTER * max(map(len, names), default=0)
+        longest = max(len(method_label(str(name))) for name in lines)
+        beside = max(1, min(len(lines), int(max(columns * width, 3.4) / (_KEY + _LETTER * longest))))
         figure = NotebookFigure(
-            figsize=(max(columns * width, 3.4), rows * height + _LEGEND_ROW * math.ceil(len(lines) / 3)),
+            figsize=(max(columns * width, 3.4), rows * height + _LEGEND_ROW * math.ceil(len(lines) / beside)),
             layout="constrained",
         )
         grid = figure.subplots(rows, columns, squeeze=False)
@@ -76,7 +79,7 @@ def curve_figure(points: pd.DataFrame, x: str, xlabel: str, *, line: str = "fami
                     axes.tick_params(axis="x", rotation=90)
             axes_row[0].set_title(dataset_label(str(dataset)), loc="left", fontweight="bold")
         handles, labels = max((axes.get_legend_handles_labels() for axes in figure.axes), key=lambda both: len(both[1]))
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
+        figure.legend(handles, labels, loc="outside lower center", ncols=beside)
     return figure
 
 

@@ -61,6 +61,7 @@ _LABELS_WIDTH = 1.1  # inches, for the methods' names
 _LETTER = 0.065  # inches
 _ROW, _ROW_WITH_PAPER = 0.18, 0.26  # inches for a method
 _GREY = "#595959"
+_UNBROKEN = "\N{NO-BREAK SPACE}"
 _TESTS = {  # of the test against the baseline: colour, marker, what the legend says
     "better": (PALETTE[0], "^", "significantly better"),
     "worse": (PALETTE[1], "v", "significantly worse"),
@@ -140,7 +141,7 @@ def main_figure(
     with mpl.rc_context(STYLE):
         handles = _legend_handles(shown, markers)
         legend_columns = max(1, int(width / (2.9 if models else 1.7)))  # inches that the longest label needs
-        title = textwrap.fill(_legend_title(shown), int(width / _LETTER))
+        title = textwrap.fill(_legend_title(shown), int(width / _LETTER)).replace(_UNBROKEN, " ")
         legend_height = 0.18 * (2 + title.count("\n") + math.ceil(len(handles) / legend_columns))
         figure = NotebookFigure(
             figsize=(width, sum(heights) + legend_height),
@@ -285,7 +286,8 @@ def _metric_label(metric: str, unit: str, cells: pd.DataFrame, letters: int) -> 
 
 def _legend_title(shown: pd.DataFrame) -> str:
     confidence, baseline = shown["confidence"].iloc[0], shown["baseline"].iloc[0]
-    test = f"; test against {method_label(baseline)}, p < {1 - confidence:.2g} after Holm" if baseline else ""
+    level = f"p < {1 - confidence:.2g}".replace(" ", _UNBROKEN)
+    test = f"; test against {method_label(baseline)}, {level} after Holm" if baseline else ""
     return f"Mean with {100 * confidence:g} % interval{test}"
 
 

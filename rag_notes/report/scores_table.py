@@ -14,7 +14,7 @@ from pandas.io.formats.style import Styler
 
 from rag_notes.report.cells import DISAGREE, dataset_label, disagree, interval_text, method_label
 from rag_notes.report.markdown import markdown
-from rag_notes.report.tables import ANSWER_METRICS, EXPLAINED, METRIC_LABELS, RETRIEVAL_METRICS
+from rag_notes.report.tables import ANSWER_METRICS, EXPLAINED, METRIC_LABELS, QUEST_METRICS, RETRIEVAL_METRICS
 
 WIDTH = 100
 """Characters of a line in a terminal."""
@@ -240,7 +240,7 @@ def _two_lines(wide: pd.DataFrame) -> pd.DataFrame:
 def _caption(table: pd.DataFrame) -> str:
     if table.empty:
         return "No question was answered without error."
-    answers = table[table["metric"].isin(ANSWER_METRICS)]
+    answers = table[table["metric"].isin((*ANSWER_METRICS, *QUEST_METRICS))]
     counts = []
     for dataset, numbers in answers.groupby("dataset", sort=False)["n"]:
         least, most = numbers.min(), numbers.max()

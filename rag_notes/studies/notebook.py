@@ -78,6 +78,7 @@ def reproduce(overrides: Sequence[str] = ()) -> Reproduced:
         progress_bar=False,
         stderr_file=sys.stderr,
         config=_ENCRYPTED,
+        shutdown_kernel="immediate",  # asked to end, a kernel is interrupted first, which it prints as an error
     )
     notebook = nbformat.read(part, as_version=4)  # type: ignore[no-untyped-call]
     _strip(notebook)
