@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -68,24 +69,45 @@ def test_the_orders_of_a_data_set_of_the_papers_are_those_claimed_of_it() -> Non
     assert (row["metric"], row["claimed"], row["ours"]) == ("acc", 1, 100)
 
 
-def test_the_figure_has_a_line_for_every_order_that_was_run() -> None:
+def test_the_figure_has_a_block_a_model_with_a_line_for_every_order_that_was_run() -> None:
     figure = forest_figure(verify_orders(own()), metric="acc")
-    titles = [axes.get_title(loc="right") for axes in figure.axes]
-    assert titles == ["DeepNote paper, tested on world with a", "DeepNote paper, tested on world with b"]
+    titles = [part.get_suptitle() for part in figure.subfigs]
+    assert titles == ["DeepNote paper, tested with a", "DeepNote paper, tested with b", ""]
+    assert [axes.get_title() for axes in figure.axes] == ["world\nn = 8", "world\nn = 2"]
     for axes in figure.axes:
         assert [text.get_text() for text in axes.get_yticklabels()] == ["DeepNote > Vanilla RAG"]
-    assert figure.legends[0].get_title().get_text() == "Acc.: first - second system (points)"
+    (legend,) = figure.subfigs[-1].legends
+    assert legend.get_title().get_text() == "Acc.: first - second system (points)"
 
 
-def test_a_panel_of_the_figure_has_at_most_25_lines_and_no_label_leaves_the_page() -> None:
+def test_a_row_of_the_figure_is_a_comparison_and_a_column_a_data_set() -> None:
+    row = verify_orders(own(), pd.DataFrame([claim()])).iloc[:1]
+    others = ["vanilla", "flare", "react"]
+    orders = [row.assign(dataset=name, other=other) for name in ("hotpotqa", "musique") for other in others]
+    figure = forest_figure(pd.concat(orders[1:]), metric="acc")  # the first was not run on HotpotQA
+    left, right = figure.axes
+    assert [axes.get_title().splitlines()[0] for axes in (left, right)] == ["HotpotQA", "MuSiQue"]
+    assert [text.get_text() for text in left.get_yticklabels()] == [
+        *("DeepNote > Vanilla RAG", "DeepNote > FLARE", "DeepNote > ReAct")
+    ]
+    drawn = [
+        [float(np.ravel(line.get_ydata())[0]) for line in axes.lines if line.get_marker() not in ("none", "None")]
+        for axes in figure.axes
+    ]
+    assert drawn == [[1.5, 2.5], [0.5, 1.5, 2.5]]
+
+
+def test_a_block_of_the_figure_has_at_most_25_rows_and_4_columns_and_no_label_leaves_the_page() -> None:
     row = verify_orders(own(), pd.DataFrame([claim()])).iloc[:1]
     longest = row.assign(other="deepnote", setting="without=adaptive_retrieval")
-    longest = longest.assign(other_setting="without=adaptive_retrieval+init_note")
-    figure = forest_figure(pd.concat([longest] * 27), metric="acc")
-    assert [len(axes.get_yticks()) for axes in figure.axes] == [14, 13]
-    assert figure.axes[1].get_title(loc="right").endswith("with a (2 of 2)")
+    settings = [f"without=adaptive_retrieval+init_note+part {number}" for number in range(27)]
+    datasets = ("hotpotqa", "musique", "nq_open", "triviaqa", "world")
+    figure = forest_figure(
+        pd.concat(longest.assign(other_setting=of, dataset=dataset) for dataset in datasets for of in settings),
+        metric="acc",
+    )
+    assert [len(axes.get_yticks()) for axes in figure.axes] == [14] * 4 + [13] * 4 + [14, 13]
     figure.draw_without_rendering()
-    for axes in figure.axes:
-        for label in axes.get_yticklabels():
-            assert label.get_text() == "DeepNote: w/o adaptive retrieval > w/o adaptive retrieval+init note"
-            assert label.get_window_extent().x0 >= 0
+    for label in figure.axes[0].get_yticklabels():
+        assert label.get_text().startswith("DeepNote: w/o adaptive retrieval >\nw/o adaptive retrieval+init")
+        assert label.get_window_extent().x0 >= 0
