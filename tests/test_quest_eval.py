@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from rag_notes.files import SHIPPED
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
 from rag_notes.prompts.templates import Templates
+from rag_notes.report.tables import QUEST_METRICS
 from rag_notes.running.annotate import told_sha256
 from rag_notes.running.quest_scores import quest_texts
 from rag_notes.running.records import Condition, Run
+from rag_notes.running.run_files import write_info, write_samples
 from rag_notes.studies import quest_eval
 from rag_notes.studies.quest_eval import QuestEval
-from rag_notes.types import Question
+from rag_notes.types import InputError, Question
 from tests.made import make_info, make_run, make_sample
 from tests.samples import samples
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
@@ -190,6 +193,22 @@ def test_every_answer_is_put_to_it_and_what_is_missing_is_told(tmp_path: Path) -
     assert (answers.info.samples.errors, annotations.info.samples.errors, study.lacking) == (0, 1, 1)
     assert "stage quest_questions of vanilla on" in str(annotations.samples[0].error)
     assert {path.name.split("-Qwen")[0] for path in tmp_path.iterdir()} == {"mini_zh", "mini_zh-quest_eval"}
+
+
+def test_a_run_published_with_its_scores_is_asked_nothing_and_one_without_them_refused(tmp_path: Path) -> None:
+    options = ["preset=crud", "retriever=bm25", "from_records=true"]
+    published = SHIPPED / "data" / "results"
+    study = asyncio.run(quest_eval.run([*options, f"runs={published}"], progress=False))
+    (run,) = study.runs
+    table = study.table()
+    assert set(table["metric"]) == set(QUEST_METRICS) and set(table["method"]) == set(run.methods)
+    assert run.folder is not None
+    copy = tmp_path / run.folder.name
+    copy.mkdir()
+    write_info(copy, run.info)
+    write_samples(copy / "samples.jsonl", [replace(sample, metrics={}) for sample in run.samples])
+    with pytest.raises(InputError, match="was published without the text"):
+        asyncio.run(quest_eval.run([*options, f"runs={tmp_path}"], progress=False))
 
 
 @pytest.mark.parametrize("documents", ["1Doc", "2Docs", "3Docs"])

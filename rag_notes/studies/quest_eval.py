@@ -14,21 +14,26 @@ from rag_notes.report.scores_table import ScoresTable
 from rag_notes.report.tables import QUEST_METRICS
 from rag_notes.running.annotate import annotate
 from rag_notes.running.quest_scores import quest_texts, with_quest_scores
+from rag_notes.running.records import require_text
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, once
 from rag_notes.types import Question
 
 
 async def run(options: Sequence[str] = (), *, progress: bool = True) -> "QuestEval":
-    """Run the chosen methods and put every answer to RAGQuestEval.
+    """Run the chosen methods and put every answer to RAGQuestEval, but those that were published with their scores.
 
-    Raises ValueError for a question without gold answer, otherwise as `rag_notes.running.run.run_methods`.
+    Raises ValueError for a question without gold answer and for a run published without scores, otherwise as
+    `rag_notes.running.run.run_methods`.
     """
     config = load_study("quest_eval", options)
     one_repeat(config)
     runs = await run_methods(config, options, progress=progress)
-    if runs[-1].info.finished:
-        runs += await annotate(config, runs, "quest_eval", quest_eval, quest_texts, options, progress=progress)
+    asked = [run for run in runs if not any("q_gold" in sample.metrics for sample in run.samples)]
+    for run in asked:
+        require_text(run)
+    if asked and runs[-1].info.finished:
+        runs += await annotate(config, asked, "quest_eval", quest_eval, quest_texts, options, progress=progress)
     return QuestEval(config, options, runs)
 
 
