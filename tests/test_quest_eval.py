@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from rag_notes.cli import main
 from rag_notes.config import load_study
-from rag_notes.events import ParseFailure, count
+from rag_notes.events import Counts, ParseFailure, count
 from rag_notes.files import SHIPPED
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
@@ -162,7 +163,12 @@ def test_means_are_of_the_answers_that_have_the_metric() -> None:
     answers = make_run("crud", {method: {"em": [0.0] * 4} for method in scores})
     about = {method: {"sha256": told_sha256(answers.of(method), quest_texts)} for method in scores}
     annotations = [
-        make_sample(method, f"q{i}", {}, answer=json.dumps({"scores": of}), error=None if of is not None else "gone")
+        make_sample(
+            *(method, f"q{i}", {}),
+            answer=json.dumps({"scores": of}),
+            error=None if of is not None else "gone",
+            counts=Counts(parse_failures=1),
+        )
         for method, of_method in scores.items()
         for i, of in enumerate(of_method)
     ]
@@ -174,6 +180,18 @@ def test_means_are_of_the_answers_that_have_the_metric() -> None:
     compared = table.loc[("deepnote", "q_r")]
     assert (compared["difference"], compared["n_paired"]) == (0.5, 2)  # of the answers that both have a score
     assert "crud 1 to 4" in study.display().caption
+    failures = study.diagnostics()["parse failures"]  # RAGQuestEval's own stand beside those of the answers
+    assert failures.tolist() == ["0", "0", "4", "4"]
+
+
+def test_the_command_shows_the_scores_and_what_could_not_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["dataset=mini_zh", "limit=2", f"runs={tmp_path}", "resamples=100", "retriever.cache=null"]
+    assert main(["quest-eval", *options]) == 0
+    scores, went_wrong = capsys.readouterr().out.split("data set           method", 1)
+    assert "Vanilla RAG (k3)" in scores and "T-F1" in scores
+    assert "mini_zh-quest_eval" in went_wrong
 
 
 def test_every_answer_is_put_to_it_and_what_is_missing_is_told(tmp_path: Path) -> None:

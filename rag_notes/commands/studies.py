@@ -176,10 +176,12 @@ def methods(args: argparse.Namespace) -> int:
 
 def quest_eval(args: argparse.Namespace) -> int:
     """Run RAGQuestEval."""
+    from rag_notes.report.scores_table import in_lines
     from rag_notes.studies import quest_eval as study
 
     made = asyncio.run(study.run(args.options))
-    say(made.table().to_string(index=False, float_format="{:.3f}".format))
+    say(f"{made.display()}\n")
+    say(in_lines(made.diagnostics()))
     return _outcome(made.runs)
 
 

@@ -3,13 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from rag_notes.running.annotate import told_sha256
 from rag_notes.running.records import Run, Sample
 from rag_notes.types import InputError
-
-Name = TypeVar("Name", str, int)
 
 
 def quest_texts(sample: Sample) -> dict[str, str]:
@@ -19,8 +16,8 @@ def quest_texts(sample: Sample) -> dict[str, str]:
     return {"gold": sample.gold[0], "generated": sample.answer}
 
 
-def with_quest_scores(runs: Mapping[Name, Run]) -> dict[Name, Run]:
-    """The runs, by name or number, each answer with the scores that an annotation among them has of it."""
+def with_quest_scores(runs: Mapping[str, Run]) -> dict[str, Run]:
+    """The runs, by name, each answer with the scores that an annotation among them has of it."""
     annotations = [run for run in runs.values() if run.info.condition.annotates == "quest_eval"]
     return {name: _scored(run, annotations) for name, run in runs.items()}
 

@@ -43,7 +43,7 @@ class QuestEval(Study):
     @once
     def table(self) -> pd.DataFrame:
         """The scores of the answers that were put to it, with intervals and tests: rows of `tables.results`."""
-        scored = with_quest_scores(dict(enumerate(self.runs)))
+        scored = with_quest_scores({str(number): run for number, run in enumerate(self.runs)})
         table = self.results([run for run in scored.values() if run.info.condition.annotates is None])
         return table[table["metric"].isin(QUEST_METRICS)]
 
