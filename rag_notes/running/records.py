@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from rag_notes.events import Counts, Event
+from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.running.lines import Lines
 from rag_notes.types import InputError, Question
 
@@ -247,20 +248,30 @@ class Run:
     def frame(self) -> pd.DataFrame:
         """A row for each sample: data set, model, method, question, gold, answer, error, each metric and count.
 
-        What a sample lacks is missing (NaN).
+        `cluster` is the cluster of questions with gold passages in common. What a sample lacks is missing (NaN).
         """
+        from rag_notes.running.correctness import correctness  # noqa: PLC0415 - which reads samples
+
+        clusters = gold_clusters(self.questions)
         return pd.DataFrame(
             [
                 {
                     "dataset": self.label,
                     "model": self.info.model,
+                    "noise_percent": self.info.condition.noise_percent,
+                    "repeat": self.info.repeat,
                     "method": sample.method,
                     "question_id": sample.question.id,
+                    "cluster": clusters[sample.question.id],
                     "type": sample.question.type,
+                    "hops": sample.question.hops,
+                    "task": sample.question.task,
                     "question": sample.question.question,
                     "gold": "; ".join(sample.gold),
                     "answer": sample.answer,
                     "error": None if sample.error is None else str(sample.error),
+                    "error_kind": None if sample.error is None else sample.error.kind,
+                    "correctness": correctness(sample),
                     **sample.metrics,
                     **asdict(sample.counts),
                     "tokens": sample.counts.prompt_tokens + sample.counts.completion_tokens,
