@@ -60,14 +60,14 @@ def system_of(method: str, setting: str, dataset: str = "", metric: str = "") ->
     no such method or setting.
     """
     pairs = (pair.partition("=") for pair in setting.split(";") if pair)
-    named = {name: int(value) if value.isdigit() else value for name, _, value in pairs}
+    named: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, _, value in pairs}
     of_run = {name: named.pop(name, None) for name in _OF_RUN}
     ours, trained_on = _TRAINED.get(method, (method, None))
     if "without" in named:
         parts = about_of(_function(ours)[0]).parts if ours in choices("method") else {}
         if named["without"] not in parts:
             raise NotRunError(f"{method} has no setting that leaves out {named['without']}")
-        part = dict(parts[str(named.pop("without"))])
+        part = dict(parts[named.pop("without")])
         ours, named = str(part.pop("method", ours)), named | part
     if ours not in choices("method"):
         raise NotRunError(f"there is no method {ours}")
