@@ -289,3 +289,10 @@ def require_text(run: Run) -> None:
             f"{run.folder}: was published without the text of passages, notes and responses, which this is counted "
             "from; make the run yourself, or name one that has its text"
         )
+
+
+def pooled_frames(runs: Sequence[Run]) -> list[tuple[list[Run], pd.DataFrame]]:
+    """The frames of runs, those that differ in their `repeat` alone as one; each with the repeats that it is of."""
+    from rag_notes.running.repeats import pooled  # noqa: PLC0415 - which reads records
+
+    return [(list(run.repeats) or [run], run.frame()) for run in pooled(dict(enumerate(runs))).values()]
