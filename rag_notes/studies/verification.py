@@ -6,10 +6,12 @@ from rag_notes.config import Config, build_methods, load_study
 from rag_notes.files import here
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.verification import verify
-from rag_notes.running.records import Run
+from rag_notes.running.records import Run, load_runs, run_folders
 from rag_notes.running.run import run_methods
-from rag_notes.running.run_files import load_runs, run_folders
 from rag_notes.studies.base import Study
+
+VARIED = ("ablation", "thresholds", "top_k", "robustness")
+"""The studies whose variants and noise ratios are run beside all methods."""
 
 
 async def run(config: Config, *, progress: bool = True) -> "Verification":
@@ -17,7 +19,7 @@ async def run(config: Config, *, progress: bool = True) -> "Verification":
     runs: list[Run] = []
     for part in parts(config):
         whole = {name: method for name, method in build_methods(part).items() if name not in part.study.variants}
-        for percent in (*part.study.noise_percent,) or (None,):
+        for percent in dict.fromkeys(part.study.noise_percent) or (None,):
             chosen = None if percent is None else whole
             runs += await run_methods(part, methods=chosen, noise_percent=percent, progress=progress)
             if not runs[-1].info.finished:
@@ -26,9 +28,9 @@ async def run(config: Config, *, progress: bool = True) -> "Verification":
 
 
 def parts(config: Config) -> list[Config]:
-    """Return the configurations that the verification runs: its own and those of the studies with variants."""
+    """Return the configurations of which a study consists: its own, and for the verification those of `VARIED`."""
     options = [option for option in config.options if not option.startswith(("study=", "method="))]
-    return [config, *(load_study(name, options) for name in ("ablation", "thresholds", "top_k", "robustness"))]
+    return [config, *(load_study(name, options) for name in VARIED if config.study.name == "verification")]
 
 
 class Verification(Study):
