@@ -77,7 +77,7 @@ class Trained(BaseModel):
 
 
 class Config(BaseModel):
-    """The resolved configuration: the chosen parts as plain settings, checked, and the options of the whole."""
+    """The resolved configuration: the chosen parts as plain settings, checked, and the options it was composed from."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -100,6 +100,7 @@ class Config(BaseModel):
     clusters: bool
     runs: str
     figures: str
+    options: list[str] = []
 
 
 def load_config(overrides: Sequence[str] = ()) -> Config:
@@ -155,6 +156,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
             f"baseline={config.baseline} is not among the methods {list(config.method)}; add it, name another one, or "
             "compare with none: baseline=null"
         )
+    config.options = [*overrides]
     return config
 
 
