@@ -1,10 +1,7 @@
-"""Whether an answer is right, in one word, by which reports filter and comparisons group."""
+"""Whether an answer is right, in one word, by which tables filter and comparisons group."""
 
-from collections.abc import Iterable, Mapping
-from typing import Literal
-
-from rag_notes.events import ParseFailure
-from rag_notes.running.records import Sample
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
 
 Correctness = Literal["right", "wrong", "parse failure", "error", "unscored"]
 
@@ -17,22 +14,25 @@ SIGNS: Mapping[Correctness, str] = {
 }
 """The values of `correctness` in their order, each with its sign."""
 
-FLAGS: Mapping[str, str] = {
-    "parse_failures": "a step could not be read",
-    "truncated": "a response was cut",
-    "empty_responses": "a response was empty",
-}
-"""What may have gone wrong on the way, by the name of its count, as a reader is told."""
-
-_RIGHT: Mapping[str, str] = {  # the metric that decides, in order of precedence: what 1 means
-    "reject": "an unanswerable question is declined",
-    "yes_no_acc": "the yes or no read from the answer is the gold one",
-    "str_hit": "a long answer contains a short answer of every reading of the question",
-    "acc": "the normalised answer contains a gold answer",
-}
+DECIDING = ("reject", "yes_no_acc", "str_hit", "acc")
+"""The metrics that decide whether an answer is right, in order of precedence: which 1 means right."""
 
 
-def correctness(sample: Sample) -> Correctness:
+class _Step(Protocol):
+    @property
+    def event(self) -> str: ...
+
+
+class _Answer(Protocol):
+    @property
+    def error(self) -> object: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
+    @property
+    def trace(self) -> Sequence[_Step]: ...
+
+
+def correctness(sample: _Answer) -> Correctness:
     """Tell whether the answer of a sample is right.
 
     The metric of the question's task decides: `reject`, `yes_no_acc`, `str_hit` or `acc`, whichever the sample has
@@ -42,40 +42,13 @@ def correctness(sample: Sample) -> Correctness:
     """
     if sample.error is not None:
         return "error"
-    deciding = _deciding(sample)
+    deciding = next((metric for metric in DECIDING if metric in sample.metrics), None)
     if deciding is None:
         return "unscored"
     if sample.metrics[deciding] == 1:
         return "right"
-    return "parse failure" if _unread(sample) else "wrong"
-
-
-def flags(sample: Sample) -> list[str]:
-    """Which of `FLAGS` hold for a sample, right or not."""
-    return [name for name in FLAGS if getattr(sample.counts, name)]
-
-
-def meanings(samples: Iterable[Sample]) -> dict[Correctness, str]:
-    """What each value of `correctness` means for the tasks of these samples, to be printed beside them."""
-    deciding = {_deciding(sample) for sample in samples if sample.error is None}
-    right = [f"{meaning} ({metric} = 1)" for metric, meaning in _RIGHT.items() if metric in deciding]
-    found: dict[Correctness, str] = {
-        "right": "; ".join(right) or "no answer was scored",
-        "wrong": "everything else that was scored",
-        "parse failure": "not right, and blank, neither yes nor no, or without the marker that the answer is read by",
-        "error": "the question failed; it has no answer",
-    }
-    if None in deciding:
-        found["unscored"] = "the task has none of these metrics"
-    return found
-
-
-def _deciding(sample: Sample) -> str | None:
-    return next((metric for metric in _RIGHT if metric in sample.metrics), None)
-
-
-def _unread(sample: Sample) -> bool:
-    """Whether the answer itself is what could not be read; a parse failure on the way is a flag."""
-    if sample.metrics.get("empty") or sample.metrics.get("yes_no_unread"):
-        return True
-    return bool(sample.trace) and isinstance(sample.trace[-1], ParseFailure)
+    unread = sample.metrics.get("empty") or sample.metrics.get("yes_no_unread")
+    # A parse failure on the way does not count: the answer itself has to be unreadable.
+    if unread or (sample.trace and sample.trace[-1].event == "parse_failure"):
+        return "parse failure"
+    return "wrong"
