@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from json_repair import repair_json
 
 from rag_notes.methods.about import ANSWER, About
-from rag_notes.methods.deepnote import JOINED_LENGTH
+from rag_notes.methods.note import JOINED_LENGTH
 from rag_notes.methods.parse import parse_lines
 from rag_notes.metrics.answer import score_answer, tokens
 from rag_notes.metrics.retrieval import answer_in_passages
