@@ -135,7 +135,7 @@ def _with_facts(runs: Sequence[Run], facts_of: Chains) -> Iterator[tuple[Run, Sa
         for sample in run.samples:
             facts = facts_of[run.dataset][sample.question.id]
             if facts and sample.error is None:
-                yield run, sample, facts, correct[sample.key]
+                yield run, sample, facts, correct[sample.method, sample.question.id]
 
 
 def _notes(trace: Sequence[Event]) -> list[tuple[str, bool]]:
