@@ -81,13 +81,18 @@ def test_fair_top_k(recorded: Studies) -> None:
 
 def test_cost(recorded: Studies) -> None:
     cost: Cost = recorded("cost")
-    table = cost.table().rename(columns={"mean": "score", "low": "score_low", "high": "score_high"})
-    parts = []
-    for name, (unit, factor) in COSTS.items():
-        columns = {"cost_metric": name, "cost": table[unit] / factor, "front": on_front(table[unit], table["score"])}
-        parts.append(table.drop(columns="front").assign(**columns))
-    costs = pd.concat(parts).assign(**{name: lambda rows, name=name: rows[name] / 100 for name in ("score", "score_low", "score_high")})
-    equal(costs, "cost", ["dataset", "method", "cost_metric"])
+    scores = cost.table().set_index("method")
+    table = cost.costs().rename(
+        columns={"metric": "cost_metric", "mean": "cost", "low": "cost_low", "high": "cost_high"}
+    )
+    for column, name in {"score": "mean", "score_low": "low", "score_high": "high"}.items():
+        table[column] = table["method"].map(scores[name]) / 100
+    table["n"] = table["method"].map(scores["n"])
+    fronts = [on_front(rows["cost"], rows["score"]) for _, rows in table.groupby("cost_metric")]
+    equal(table.assign(front=pd.concat(fronts)), "cost", ["dataset", "method", "cost_metric"])
+    unit, factor = COSTS["cost"]
+    dollars = table.query("cost_metric == 'cost'").set_index("method")["cost"] * factor
+    np.testing.assert_allclose(scores[unit], dollars[scores.index])
 
 
 def test_chain_of_facts(recorded: Studies) -> None:
