@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from rag_notes.methods.about import about_of, settings_of
 from rag_notes.metrics.stats import holm, mean_interval, paired_difference
 from rag_notes.report.cells import (
     ANSWER_METRICS,
@@ -14,7 +15,7 @@ from rag_notes.report.cells import (
     QUEST_METRICS,
     RETRIEVAL_METRICS,
 )
-from rag_notes.report.rows import described
+from rag_notes.report.rows import FAMILIES, described
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.running.records import Run, pooled_frames
 from rag_notes.types import InputError
@@ -175,6 +176,17 @@ def scores_table(
         answers = sorted(set(available) & set(_SHORT), key=_SHORT.index)
         metrics = answers[:1] if by else answers[:2] + passages[1:2]
     return ScoresTable(described(table, runs), tuple(metrics), _missing(runs))
+
+
+def methods_frame(methods: Mapping[str, Callable[..., Any]]) -> pd.DataFrame:
+    """Return a row for each method, by family: name, label, source, and the most calls a question can take."""
+    rows = []
+    for name, method in methods.items():
+        about = about_of(method)
+        calls = "" if about.calls is None else about.calls(settings_of(method))
+        rows.append([about.family, name, about.label, about.source, calls])
+    frame = pd.DataFrame(rows, columns=["family", "method", "label", "source", "calls at most"])
+    return frame.sort_values("family", key=lambda names: names.map([*FAMILIES].index), kind="stable", ignore_index=True)
 
 
 def _missing(runs: Sequence[Run]) -> tuple[str, ...]:
