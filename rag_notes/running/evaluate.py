@@ -1,30 +1,26 @@
 """Run methods on questions: many at once, each response paid once, the answers written as they come."""
 
 import asyncio
-import json
 import tempfile
 import traceback
-import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO
 
-import msgspec
-
-from rag_notes.events import answered, count
-from rag_notes.files import replacing, saying_full
+from rag_notes.events import Ask, answered, count
+from rag_notes.files import saying_full
 from rag_notes.llm.client import LLM
-from rag_notes.llm.errors import FatalLLMError, LLMError, SpendingLimitError, encodable
+from rag_notes.llm.errors import FatalLLMError, LLMError, SpendingLimitError
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
 from rag_notes.running.describe import Method, describe, function_of
-from rag_notes.running.records import SAMPLES, SETTINGS, Condition, Run, RunInfo, Usage, load_run, read_info
-from rag_notes.running.samples import RecordError, Sample, SampleError, SampleFile
+from rag_notes.running.records import SAMPLES, Condition, Run, RunInfo, Usage, load_run, read_info, save_run
+from rag_notes.running.samples import RecordError, Sample, SampleError, encode
 from rag_notes.terminal import progress_bar, tell
 from rag_notes.types import Dataset, InputError, Question
 
@@ -119,11 +115,17 @@ async def _answer(rag: Rag, name: str, method: Method, llm: LLM, *, scored: bool
         error = SampleError(type(failure).__name__, str(failure), lines)
     metrics = score(rag.question, answer, rag.trace) if scored and error is None else {}
     asks = answered(rag.trace)
-    prices = [(llm.of(ask.stage).price, ask) for ask in asks]
-    if error is None and llm.price is not None and all(price is not None for price, _ in prices):
-        metrics["cost"] = sum(price.of(ask.prompt_tokens, ask.completion_tokens) for price, ask in prices if price)
+    costs = [_cost(ask, llm) for ask in asks]
+    if error is None and None not in costs and (costs or llm.price is not None):
+        metrics["cost"] = sum(cost for cost in costs if cost is not None)
     seconds = round(sum(rag.taken[ask.key][0] for ask in asks), 3)
     return Sample(name, rag.question, answer, error, metrics, count(rag.trace), rag.trace, seconds)
+
+
+def _cost(ask: Ask, llm: LLM) -> float | None:
+    """What a call costs without a store, in US dollars."""
+    price = llm.of(ask.stage).price
+    return None if price is None else price.of(ask.prompt_tokens, ask.completion_tokens)
 
 
 class _Writer(ExitStack):
@@ -146,10 +148,11 @@ class _Writer(ExitStack):
             if earlier is not None and earlier.fingerprint != info.fingerprint:
                 raise RecordError(f"{folder}: holds a run with other settings; name another folder or move it away")
             self._folder.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.enter_context(tempfile.TemporaryFile(dir=self._folder.parent))
+            file = tempfile.TemporaryFile(dir=self._folder.parent)  # noqa: SIM115 - closed with this
+            self._file = self.enter_context(file)
         self._calls, self._prompts = set[str](), set[str]()
-        self._errors = self._prompt_tokens = self._completion_tokens = 0
-        self._cost: int | None = 0 if llm.price is not None else None
+        self._errors = self._prompt_tokens = self._completion_tokens = self._cost = 0
+        self._priced = True
 
     def add(self, sample: Sample, rag: Rag) -> None:
         """Take a sample, and add up what its calls cost that no other sample has made."""
@@ -158,7 +161,7 @@ class _Writer(ExitStack):
             self._samples[key] = sample
         else:
             with saying_full(self._folder / SAMPLES):
-                self._samples[key] = self._file.seek(0, 2), self._file.write(_encode(sample) + b"\n")
+                self._samples[key] = self._file.seek(0, 2), self._file.write(encode(sample))
         self._errors += sample.error is not None
         asks = answered(sample.trace)
         stages = {ask.stage for ask in asks} | {f"form_{sample.question.task}", "unknown_clause"}  # parts of others
@@ -168,9 +171,9 @@ class _Writer(ExitStack):
                 self._calls.add(ask.key)
                 self._prompt_tokens += ask.prompt_tokens
                 self._completion_tokens += ask.completion_tokens
-                price = self._llm.of(ask.stage).price
-                cost = 0.0 if price is None else price.of(ask.prompt_tokens, ask.completion_tokens)
-                self._cost = None if price is None or self._cost is None else self._cost + round(cost * _COST_UNIT)
+                cost = _cost(ask, self._llm)
+                self._priced &= cost is not None
+                self._cost += round((cost or 0) * _COST_UNIT)
 
     def progress(self) -> str:
         """What the calls of this process took so far."""
@@ -182,7 +185,8 @@ class _Writer(ExitStack):
 
     def finish(self, status: str) -> Run:
         """Write the run; a finished one is not replaced by one that was stopped."""
-        cost = None if self._cost is None else self._cost / _COST_UNIT
+        priced = self._priced and (self._calls or self._llm.price is not None)
+        cost = self._cost / _COST_UNIT if priced else None
         usage = Usage(len(self._calls), self._prompt_tokens, self._completion_tokens, cost)
         prompts = {name: digest for name, digest in self._info.prompts.items() if name in self._prompts}
         info = replace(self._info, status=status, usage=usage, prompts=prompts)
@@ -193,31 +197,16 @@ class _Writer(ExitStack):
             if earlier.finished and not info.finished:
                 return replace(load_run(folder), info=replace(earlier, status=status))
             info = replace(info, studies=sorted({*earlier.studies, *info.studies}))
-        with _replacing(folder / SAMPLES) as target:
-            for span in self._samples.values():
-                if isinstance(span, tuple):
-                    file.seek(span[0])
-                    target.write(file.read(span[1]))
-        with _replacing(folder / SETTINGS) as target:
-            target.write(msgspec.json.format(_encode(info), indent=1))
-        return Run(info, SampleFile(folder / SAMPLES), folder)
+        return save_run(folder, info, self._lines(file))
 
-
-def _encode(value: Any) -> bytes:
-    """JSON with fields in a fixed order; half a surrogate pair in a text, such as a server's error, becomes U+FFFD."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
-        return encodable(text).encode()
+    def _lines(self, file: IO[bytes]) -> Iterator[bytes]:
+        for span in self._samples.values():
+            if isinstance(span, tuple):
+                file.seek(span[0])
+                yield file.read(span[1])
 
 
 def _read(folder: Path) -> RunInfo | None:
     with suppress(RecordError):  # there is nothing, or what an earlier version wrote: it is replaced
         return read_info(folder)
     return None
-
-
-def _replacing(path: Path) -> AbstractContextManager[BinaryIO]:
-    """Write a file by way of one of this process's own: another process may be making the same run."""
-    return replacing(path, path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.part"))
