@@ -203,7 +203,7 @@ def test_a_table_by_a_column_of_the_frame() -> None:
         for number in range(4)
     ]
     wide = scores_table([Run(make_info("toy", ["vanilla", "deepnote"]), samples)], by="type").wide
-    assert list(wide.columns) == [("bridge", "F1", "n = 2"), ("comparison", "F1", "n = 2")]
+    assert [*wide.columns] == [("bridge", "F1", "n = 2"), ("comparison", "F1", "n = 2")]
     assert list(wide.iloc[0]) == ["50.0 [9.5, 90.5]"] * 2  # Wilson, 1 of 2
 
 

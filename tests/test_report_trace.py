@@ -1,6 +1,7 @@
 """Traces as a notebook and a terminal show them."""
 
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def sample() -> Sample:
         ask("answer_short", f"Rome {EVIL}", f"prompt {EVIL}"),
     ]
     metrics = {"em": 0.0, "f1": 0.4, "acc": 1.0, "empty": 0.0}
-    texts = {"question": f"Where? {EVIL}", "answer": f"Rome {EVIL}"}
+    texts: dict[str, Any] = {"question": f"Where? {EVIL}", "answer": f"Rome {EVIL}"}
     return make_sample("deepnote", "q1", metrics, gold=[f"Rome {EVIL}", "Roma"], trace=trace, **texts)
 
 
@@ -75,7 +76,7 @@ def test_a_trace_as_text(sample: Sample) -> None:
 
 
 def test_a_trace_of_a_failed_question() -> None:
-    trace = [Ask("direct_short", "p"), Decision("the <b>next</b> step", "none")]
+    trace: list[Event] = [Ask("direct_short", "p"), Decision("the <b>next</b> step", "none")]
     failed = make_sample("no_retrieval", "q1", {}, answer="", error="stage direct_short: <timeout>", trace=trace)
     page = Trace(failed)._repr_html_()
     assert "✗ stage direct_short: &lt;timeout&gt;" in page and "no response" in page and "<h4>Steps</h4>" in page

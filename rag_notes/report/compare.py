@@ -39,8 +39,8 @@ class Comparison:
     """Two runs side by side, shown as HTML in a notebook and as text in a terminal; all differences are B - A.
 
     `table` has a row for each pair of methods and metric, as `compare_runs` says. `questions` has a row for each
-    question compared: `method_a`, `method_b`, `question_id`, every column of the runs' frames with `_a` and `_b` behind its
-    name, and `change`: won, lost, other (`CHANGES`), or "" where all scores are equal. `left_out` has the
+    question compared: `method_a`, `method_b`, `question_id`, every column of the runs' frames with `_a` and `_b`
+    appended, and `change`: won, lost, other (`CHANGES`), or "" where all scores are equal. `left_out` has the
     questions that could not be compared, with the `reason`.
     """
 
@@ -134,18 +134,18 @@ def compare_runs(
     options: dict[str, Any] = {"confidence": confidence, "resamples": resamples}
     rows: list[dict[str, Any]] = []
     for kind, metric in ((kind, metric) for kind, metrics in _KINDS.items() for metric in metrics):
-        family = []
+        family: list[dict[str, Any]] = []
         for (a, b), (questions, _) in matched.items():
             columns = [f"{metric}_a", f"{metric}_b"]
             both = questions.dropna(subset=columns) if {*columns} <= {*questions} else questions[:0]
             if len(both):
-                before, after = (both[name].astype(float).tolist() for name in columns)
+                before, after = ([float(value) for value in both[name]] for name in columns)
                 cluster = both["cluster_a"].tolist() if clusters else None
                 test = paired_difference(after, before, clusters=cluster, **options)
                 row = {"method_a": a, "method_b": b, "kind": kind, "metric": metric, "confidence": confidence}
                 row |= {"mean_a": math.fsum(before) / len(both), "mean_b": math.fsum(after) / len(both)}
                 row |= test._asdict() | {"difference": test.mean}
-                row["smallest_detectable"] = smallest_detectable(np.subtract(after, before).tolist())
+                row["smallest_detectable"] = smallest_detectable([y - x for x, y in zip(before, after, strict=True)])
                 family.append(row)
         for row, p_holm in zip(family, holm([row["p"] for row in family]), strict=True):
             rows.append(row | {"p_holm": p_holm, "significant": p_holm < 1 - confidence})
