@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Stop
-from rag_notes.report.trace import Trace, Traces, compare_notes, show_trace
+from rag_notes.report.trace import Trace, compare_notes, show_trace
 from rag_notes.running.records import Run, Sample
 from rag_notes.types import InputError
 from tests.made import ask, make_info, make_sample, search
@@ -53,7 +53,7 @@ class Balanced(HTMLParser):
 
 
 def test_a_trace_as_html_is_whole_and_escaped(sample: Sample) -> None:
-    for page in (Trace(sample)._repr_html_(), Traces([sample, sample])._repr_html_()):
+    for page in (Trace(sample)._repr_html_(), Trace(sample, [sample])._repr_html_()):
         parser = Balanced()
         parser.feed(page)
         assert parser.open == [] and "script" not in parser.seen and EVIL not in page
@@ -88,7 +88,7 @@ def test_traces_are_chosen_by_method_and_question(sample: Sample) -> None:
     run = Run(make_info("toy", ["deepnote", "vanilla"]), [sample, make_sample("vanilla", "q1", {"acc": 1.0})])
     assert show_trace(run, "deepnote", "q1").sample is sample
     both = show_trace(run, question_id="q1")
-    assert [shown.method for shown in both.samples] == ["deepnote", "vanilla"]
+    assert [shown.method for shown in (both.sample, *both.others)] == ["deepnote", "vanilla"]
     assert both._repr_html_().count("<details name=") == 2 and "Vanilla RAG" in repr(both)
     picker = show_trace(run)
     assert "Step 2" in picker.children[2].value

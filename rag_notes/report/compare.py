@@ -1,7 +1,6 @@
 """Two runs, or two methods of one run, question by question: what differs, by how much, and where."""
 
 import math
-import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +30,7 @@ _COLUMNS = [
     *("difference", "low", "high", "p", "p_holm", "significant", "wins", "ties", "losses"),
     *("smallest_detectable", "confidence"),
 ]
+_SETTINGS = ("dataset", "llm", "repeat", "retriever", "prompt_set", "prompts", "endpoint", "versions", "git")
 _LISTED, _LONGEST = 10, 80  # questions shown, of each change; characters of a text shown
 
 
@@ -53,12 +53,17 @@ class Comparison:
 
     def settings(self) -> pd.DataFrame:
         """A row for each setting, prompt and version that differs, with its value in both runs ("–": it has none)."""
-        a, b = (
-            dict(_flat(_settings(run, list(dict.fromkeys(self.table[side]))), ""))
-            for run, side in ((self.run_a, "method_a"), (self.run_b, "method_b"))
-        )
-        rows = [(name, a.get(name, "–"), b.get(name, "–")) for name in dict.fromkeys([*a, *b])]
-        return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["setting", *self.names])
+        sides = []
+        for run, column in ((self.run_a, "method_a"), (self.run_b, "method_b")):
+            names, info = list(self.table[column].unique()), asdict(run.info)
+            methods = [
+                {**info["methods"][name]["settings"], "function": info["methods"][name]["function"]} for name in names
+            ]
+            parts = {name.replace("_", " "): info[name] for name in _SETTINGS}
+            parts["method"] = methods[0] if len(methods) == 1 else dict(zip(names, methods, strict=True))
+            sides.append(pd.json_normalize(parts, sep=" ").iloc[0].map(str))
+        table = pd.concat(sides, axis=1, keys=["a", "b"]).fillna("–")
+        return table[table["a"] != table["b"]].set_axis([*self.names], axis=1).rename_axis("setting")
 
     def _parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
         level, (a, b) = self.table["confidence"].iloc[0], self.names
@@ -77,7 +82,7 @@ class Comparison:
                 shown = pd.DataFrame(columns).set_axis(rows["question_id"], axis=0)[:_LISTED]
                 yield f"{meaning.format(a, b)}: {len(rows)} questions{listed}", shown
         if len(settings := self.settings()):
-            yield "settings that differ", settings.set_index("setting")
+            yield "settings that differ", settings
         if len(self.left_out):
             counts = self.left_out["reason"].value_counts(sort=False).map(str)
             yield "questions left out", counts.rename("questions").to_frame()
@@ -228,24 +233,3 @@ def _match(
     both = both.assign(method_a=method_a, method_b=method_b, change=np.select(changes, [*CHANGES], ""))
     left_out = both[["method_a", "method_b", "question_id"]].assign(reason=reason)
     return both.loc[reason == ""], left_out.loc[reason != ""]
-
-
-def _settings(run: Run, methods: Sequence[str]) -> dict[str, Any]:
-    """All settings of a run, of its methods those that are compared."""
-    info = run.info
-    functions = {name: info.methods[name].settings | {"function": info.methods[name].function} for name in methods}
-    return {
-        "data set": asdict(info.dataset),
-        "method": functions if len(methods) > 1 else next(iter(functions.values())),
-        **{"llm": info.llm, "repeat": info.repeat, "retriever": info.retriever, "prompt set": info.prompt_set},
-        **{"prompt": info.prompts, "endpoint": info.endpoint, "version": info.versions, "git": info.git},
-    }
-
-
-def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name} {key}".strip())
-    else:
-        text = str(value)
-        yield name, text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text

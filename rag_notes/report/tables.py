@@ -32,6 +32,7 @@ _COLUMNS = [
     *("n_paired", "baseline", "confidence"),
 ]
 _EMPTY: dict[str, Any] = {"p": math.nan, "n": 0, "n_paired": 0, "interval": "", "significant": False}
+_INTERVALS: dict[str, Any] = {"confidence": 0.95, "resamples": 10_000}
 _MEANS = ("searches", "steps", "distinct_passages", "calls", "prompt_tokens", "completion_tokens")
 _DISTINGUISHING: Sequence[Callable[[Run], str]] = (  # settings that distinguish runs of one label
     lambda run: run.info.model,
@@ -142,15 +143,14 @@ def scores_table(
     baseline: str | None = "vanilla",
     metrics: Sequence[str] | None = None,
     by: str | None = None,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
     clusters: bool = False,
+    **intervals: Any,
 ) -> ScoresTable:
     """Show `results` of runs in %, methods by their family; missing answers are in the caption.
 
     Without `metrics` there are two of the answers and one of the passages. With `by`, a column of the runs' frame such
-    as `type` or `hops`, each of its values has its own columns and tests. A baseline that a run lacks
-    is left out. Raises InputError for a metric or column that no run has, and as `results`.
+    as `type` or `hops`, each of its values has its own columns and tests. A baseline that a run lacks is left out.
+    Further options are those of `results`. Raises InputError for a metric or column that no run has, and as `results`.
     """
     if not all(baseline in run.methods for run in runs):
         baseline = None
@@ -159,15 +159,11 @@ def scores_table(
         if missing := [frame for _, _, frame in frames if by not in frame]:
             raise InputError(f"answers have no column {by!r}; there is {', '.join(missing[0].columns)}")
         frames = [
-            (
-                ", ".join([name] * (len(frames) > 1) + [value if isinstance(value, str) else f"{by} {value!s}"]),
-                repeats,
-                part,
-            )
+            (", ".join([name] * (len(frames) > 1) + [str(value)]), repeats, part)
             for name, repeats, frame in frames
             for value, part in frame.groupby(by, sort=False)
         ]
-    table = _results(frames, baseline, {"confidence": confidence, "resamples": resamples}, clusters=clusters)
+    table = _results(frames, baseline, _INTERVALS | intervals, clusters=clusters)
     available = [metric for metric in METRIC_LABELS if metric in set(table.loc[table["n"] > 0, "metric"])]
     if unknown := [metric for metric in metrics or () if metric not in available]:
         raise InputError(f"no answer has the metric {unknown[0]!r}; there is {', '.join(available) or 'none'}")
