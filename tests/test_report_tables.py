@@ -163,8 +163,8 @@ def test_counts_and_diagnostics_by_hand() -> None:
         ["m", "cost", 0.375, 2],
     ]
     shown = readable(diagnostics([run]))
-    assert shown.loc[("toy", "m"), "US dollars in all"] == "0.7500"
-    assert "seconds waited a question" not in shown  # unknown of both
+    assert shown.loc[("toy", "m"), "cost"] == "0.75" and shown.loc[("toy", "free"), "cost"] == "–"
+    assert "seconds" not in shown  # unknown of both
 
 
 def test_missing_answers_are_in_the_caption() -> None:

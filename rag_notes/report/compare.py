@@ -59,7 +59,7 @@ class Comparison:
             methods = [
                 {**info["methods"][name]["settings"], "function": info["methods"][name]["function"]} for name in names
             ]
-            parts = {name.replace("_", " "): info[name] for name in _SETTINGS}
+            parts = {name.replace("_", " "): info[name] for name in _SETTINGS if name in info}
             parts["method"] = methods[0] if len(methods) == 1 else dict(zip(names, methods, strict=True))
             sides.append(pd.json_normalize(parts, sep=" ").iloc[0].map(str))
         table = pd.concat(sides, axis=1, keys=["a", "b"]).fillna("–")
@@ -188,21 +188,18 @@ def _shortened(text: object) -> str:
 
 
 def _methods(run_a: Run, run_b: Run, method_a: str | None, method_b: str | None) -> list[tuple[str, str]]:
+    known = f"{', '.join(run_a.methods)}" + ("" if run_a is run_b else f" and {', '.join(run_b.methods)}")
     if method_a is None or method_b is None:
-        shared = [(method, method) for method in run_a.methods if method in run_b.methods]
-        if run_a is run_b:
-            raise RecordError(
-                f"a run would be compared with itself; name two of its methods: {', '.join(run_a.methods)}"
-            )
-        if not shared:
-            raise RecordError(f"no method in common; name one of {run_a.methods} and one of {run_b.methods}")
-        return shared
-    for run, method in ((run_a, method_a), (run_b, method_b)):
-        if method not in run.methods:
-            raise RecordError(f"no method {method!r} in this run, which has {', '.join(run.methods)}")
-    if run_a is run_b and method_a == method_b:
-        raise RecordError(f"{method_a} would be compared with itself; name another method or run")
-    return [(method_a, method_b)]
+        pairs = [(method, method) for method in run_a.methods if method in run_b.methods]
+    else:
+        pairs = [(method_a, method_b)]
+        if unknown := [name for name, run in ((method_a, run_a), (method_b, run_b)) if name not in run.methods]:
+            raise RecordError(f"no method {unknown[0]!r} to compare; there is {known}")
+    if run_a is run_b and any(a == b for a, b in pairs):
+        raise RecordError(f"a run would be compared with itself; name two of its methods: {known}")
+    if not pairs:
+        raise RecordError(f"no method in common; name one of each run: {known}")
+    return pairs
 
 
 def _match(

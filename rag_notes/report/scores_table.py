@@ -24,15 +24,6 @@ WIDTH = 110
 
 # A caption is no wider than its table by itself: below a narrow or an empty one it would have a word a line.
 _CAPTION_STYLE = "caption-side: bottom; text-align: left; padding-top: 0.6em; min-width: 40em"
-_DIAGNOSTICS = {  # columns of `diagnostics`: their heads and decimals
-    **{"questions": ("questions", 0), "errors": ("errors", 0), "not_recorded": ("not recorded", 0)},
-    **{"empty": ("empty answers", 0), "parse_failures": ("parse failures", 0)},
-    **{"empty_responses": ("empty responses", 0), "truncated": ("cut responses", 0)},
-    **{"searches": ("searches a question", 1), "steps": ("steps a question", 1)},
-    **{"distinct_passages": ("passages a question", 1), "calls": ("calls a question", 1)},
-    **{"prompt_tokens": ("prompt tokens a question", 0), "completion_tokens": ("tokens written a question", 0)},
-    **{"cost": ("US dollars in all", 4), "seconds": ("seconds waited a question", 1)},
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,12 +96,11 @@ class ScoresTable:
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `diagnostics` as texts, rounded, with units in the heads; columns with nothing to report are left out."""
-    texts = {"data set": table["dataset"].map(dataset_label), "method": table["method"].map(method_label)}
-    for name, (head, decimals) in _DIAGNOSTICS.items():
-        if name == "questions" or table[name].fillna(0).any():
-            texts[head] = pd.Series([f"{value:,.{decimals}f}" for value in table[name]]).replace("nan", "–")
-    return pd.DataFrame(texts).set_index(["data set", "method"])
+    """Rows of `diagnostics` as texts, rounded; columns with nothing to report are left out."""
+    table = table.assign(dataset=table["dataset"].map(dataset_label), method=table["method"].map(method_label))
+    table = table.set_index(["dataset", "method"]).rename(columns=lambda name: name.replace("_", " "))
+    table = table.loc[:, table.fillna(0).any()].astype(float)
+    return table.map(lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}").replace("nan", "–")
 
 
 def as_text(table: pd.DataFrame) -> str:

@@ -199,7 +199,7 @@ def _missing(runs: Sequence[Run]) -> tuple[str, ...]:
                 where = f" on {run.label}" if len(runs) > 1 else ""
                 sentences.append(f"{len(failed)} of {len(part)} answers of {method}{where} are missing: {reason}.")
     rest = len(sentences) - 3
-    return (*sentences[:3], f"{rest} more methods lack answers, see rn.diagnostics.") if rest > 0 else tuple(sentences)
+    return (*sentences[:3], f"{rest} more methods lack answers, see the diagnostics.") if rest > 0 else tuple(sentences)
 
 
 def _names(runs: Sequence[Run], settings: Sequence[Callable[[Run], str]] = _DISTINGUISHING) -> list[str]:
@@ -221,20 +221,25 @@ def _named_frames(runs: Sequence[Run]) -> Frames:
     return [(name, repeats, frame) for name, (repeats, frame) in zip(names, pooled, strict=True)]
 
 
-def _results(frames: Frames, baseline: str | None, options: Mapping[str, Any], *, clusters: bool) -> pd.DataFrame:
+def _results(frames: Frames, baseline: str | None, intervals: Mapping[str, Any], *, clusters: bool) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for dataset, runs, frame in frames:
-        methods = runs[0].methods
+        methods = pd.Index(runs[0].methods)
         if baseline is not None and baseline not in methods:
-            raise InputError(f"baseline {baseline!r} is not in the run of {dataset!r}, which has {methods}")
+            raise InputError(f"baseline {baseline!r} is not in the run of {dataset!r}, which has {[*methods]}")
         answered = frame[frame["error"].isna()] if len(frame) else frame
-        parts = [answered, *([run.frame() for run in runs] if len(runs) > 1 else [])]
+        parts = [answered, *(run.frame() for run in runs if len(runs) > 1)]
         cluster = frame.drop_duplicates("question_id").set_index("question_id")["cluster"] if clusters else None
         families: dict[str, list[dict[str, Any]]] = {}
         for metric in METRIC_LABELS:
-            if metric in answered and answered[metric].notna().any():
-                wide = [_wide(part, metric, methods) for part in parts]
-                families[metric] = _family(metric, wide, baseline, cluster, options)
+            if metric not in answered or answered[metric].isna().all():
+                continue
+            wide = [part.pivot(index="question_id", columns="method", values=metric).astype(float) for part in parts]
+            wide = [part.reindex(index=answered["question_id"].unique(), columns=methods) for part in wide]
+            scored = methods if metric in RESULT_METRICS else methods[wide[0].notna().any()]
+            families[metric] = [_row(wide, method, baseline, cluster, intervals) for method in scored]
+            for row, p_holm in zip(families[metric], holm([row["p"] for row in families[metric]]), strict=True):
+                row |= {"p_holm": p_holm, "significant": p_holm < 1 - intervals["confidence"]}
         averaged = [families[metric] for metric in families if metric in _AVERAGED]
         if len(averaged) > 1:
             families["avg"] = [
@@ -243,7 +248,7 @@ def _results(frames: Frames, baseline: str | None, options: Mapping[str, Any], *
                 | {"mean": math.fsum(row.get("mean", math.nan) for row in method) / len(method)}
                 for method in zip(*averaged, strict=True)
             ]
-        head = {"dataset": dataset, "baseline": baseline or "", "confidence": options["confidence"]}
+        head = {"dataset": dataset, "baseline": baseline or "", "confidence": intervals["confidence"]}
         for metric in sorted(families, key=[*METRIC_LABELS].index):
             rows += [head | {"metric": metric} | row for row in families[metric]]
     further = [name for name in ("repeats", "repeat_sd", "always", "clusters") if any(name in row for row in rows)]
@@ -251,33 +256,12 @@ def _results(frames: Frames, baseline: str | None, options: Mapping[str, Any], *
     return pd.DataFrame(rows, columns=[*_COLUMNS, *further]).astype(types)
 
 
-def _family(
-    metric: str,
-    wide: Sequence[pd.DataFrame],
-    baseline: str | None,
-    cluster: pd.Series | None,
-    options: Mapping[str, Any],
-) -> list[dict[str, Any]]:
-    """The rows of one data set and metric, a method each, corrected for their number."""
-    methods = [name for name in wide[0] if metric in RESULT_METRICS or wide[0][name].notna().any()]
-    rows = [_row(wide, str(name), baseline, cluster, options) for name in methods]
-    for row, p_holm in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        row |= {"p_holm": p_holm, "significant": p_holm < 1 - options["confidence"]}
-    return rows
-
-
-def _wide(frame: pd.DataFrame, metric: str, methods: Sequence[str]) -> pd.DataFrame:
-    """The scores of one metric, a row a question and a column a method."""
-    wide = frame.pivot(index="question_id", columns="method", values=metric).astype(float)
-    return wide.reindex(index=frame["question_id"].unique(), columns=pd.Index(methods))
-
-
 def _row(
     wide: Sequence[pd.DataFrame],
     method: str,
     baseline: str | None,
     cluster: pd.Series | None,
-    options: Mapping[str, Any],
+    intervals: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What `results` has of one method by one metric; `wide` has its scores, then those of each repeat."""
 
@@ -290,7 +274,7 @@ def _row(
         row["clusters"] = cluster[scores.index].nunique()
     if scores.empty:
         return row
-    low, high, interval = mean_interval(scores.tolist(), clusters=clusters_of(scores.index), **options)
+    low, high, interval = mean_interval(scores.tolist(), clusters=clusters_of(scores.index), **intervals)
     row |= {"mean": math.fsum(scores) / len(scores), "low": low, "high": high, "interval": interval}
     if len(wide) > 1:
         repeats = pd.DataFrame({number: part[method] for number, part in enumerate(wide[1:])}).loc[scores.index]
@@ -299,7 +283,7 @@ def _row(
     pairs = wide[0][[method, baseline]].dropna() if baseline not in (None, method) else wide[0].iloc[:0]
     if not pairs.empty:
         first, second = (pairs[name].tolist() for name in (method, baseline))
-        test = paired_difference(first, second, clusters=clusters_of(pairs.index), **options)
+        test = paired_difference(first, second, clusters=clusters_of(pairs.index), **intervals)
         row |= {"difference": test.mean, "difference_low": test.low, "difference_high": test.high, "p": test.p}
         row |= {"wins": test.wins, "ties": test.ties, "losses": test.losses, "n_paired": test.n}
     return row
