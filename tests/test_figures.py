@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -84,14 +85,14 @@ def test_names_of_close_marks_are_moved_apart() -> None:
 
 def test_the_front_is_the_best_for_at_most_so_much() -> None:
     frame = pd.DataFrame({"label": list("abcd"), "x": [1, 2, 3, 4], "mean": [10.0, 5.0, 20.0, 20.0], "kind": "k"})
-    axes = scatter(frame.assign(low=0.0, high=30.0, panel="F1"), "x", front=True).axes[0]
+    axes: Any = scatter(frame.assign(low=0.0, high=30.0, panel="F1"), "x", front=True).axes[0]
     (steps,) = [line for line in axes.lines if len(line.get_xdata()) == 4]
     assert np.column_stack(steps.get_data()).tolist() == [[1, 10], [3, 10], [3, 20], [4, 20]]
 
 
 def test_a_forest_has_its_marks_line_and_spans_where_the_frame_has_them() -> None:
     frame = table(1, 3, 1).assign(kind=["baseline", "better", "worse"], least=[np.nan, 30, 40], most=[np.nan, 35, 41])
-    axes = forest(frame).axes[0]
+    axes: Any = forest(frame).axes[0]
     marks = [line for line in axes.lines if line.get_marker() not in ("None", "")]
     assert [mark.get_xdata()[0] for mark in marks] == frame["mean"].tolist()
     assert [mark.get_marker() for mark in marks] == ["s", "^", "v"]
@@ -101,7 +102,7 @@ def test_a_forest_has_its_marks_line_and_spans_where_the_frame_has_them() -> Non
 
 def test_bars_add_up_and_name_their_larger_parts() -> None:
     frame = pd.DataFrame({"label": ["a", "a", "b"], "kind": ["x", "y", "y"], "mean": [96.0, 4.0, 50.0], "panel": "%"})
-    axes = bars(frame, looks={"x": Look("#0072B2"), "y": Look("#E69F00", hatch="//")}).axes[0]
+    axes: Any = bars(frame, looks={"x": Look("#0072B2"), "y": Look("#E69F00", hatch="//")}).axes[0]
     assert [(bar.get_x(), bar.get_width()) for bar in axes.patches] == [(0, 96), (0, 0), (96, 4), (0, 50)]
     assert [text.get_text() for text in axes.texts] == ["96", "", "", "50"]
 
@@ -118,7 +119,7 @@ def test_files_have_the_same_bytes_whatever_was_shown_before(tmp_path: Path) -> 
     for folder, show in (("a", False), ("b", True)):
         figure = forest(frame)
         if show:
-            content, size = figure._repr_png_()  # type: ignore[attr-defined]
+            content, size = figure._repr_png_()
             assert content.startswith(b"\x89PNG") and size == {"width": 130 * PAGE}
         save(figure, frame.assign(label='=cell "a", 1'), "figure", tmp_path / folder)
     for name in ("figure.png", "figure.pdf", "figure.csv"):

@@ -1,11 +1,12 @@
 """Traces as a notebook and a terminal show them."""
 
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Stop
-from rag_notes.report.trace import Trace, Traces, compare_notes, show_trace
+from rag_notes.report.trace import Trace, compare_notes, show_trace
 from rag_notes.running.records import Run, Sample
 from rag_notes.types import InputError
 from tests.made import ask, make_info, make_sample, search
@@ -31,7 +32,7 @@ def sample() -> Sample:
         ask("answer_short", f"Rome {EVIL}", f"prompt {EVIL}"),
     ]
     metrics = {"em": 0.0, "f1": 0.4, "acc": 1.0, "empty": 0.0}
-    texts = {"question": f"Where? {EVIL}", "answer": f"Rome {EVIL}"}
+    texts: dict[str, Any] = {"question": f"Where? {EVIL}", "answer": f"Rome {EVIL}"}
     return make_sample("deepnote", "q1", metrics, gold=[f"Rome {EVIL}", "Roma"], trace=trace, **texts)
 
 
@@ -52,7 +53,7 @@ class Balanced(HTMLParser):
 
 
 def test_a_trace_as_html_is_whole_and_escaped(sample: Sample) -> None:
-    for page in (Trace(sample)._repr_html_(), Traces([sample, sample])._repr_html_()):
+    for page in (Trace(sample)._repr_html_(), Trace(sample, [sample])._repr_html_()):
         parser = Balanced()
         parser.feed(page)
         assert parser.open == [] and "script" not in parser.seen and EVIL not in page
@@ -75,7 +76,7 @@ def test_a_trace_as_text(sample: Sample) -> None:
 
 
 def test_a_trace_of_a_failed_question() -> None:
-    trace = [Ask("direct_short", "p"), Decision("the <b>next</b> step", "none")]
+    trace: list[Event] = [Ask("direct_short", "p"), Decision("the <b>next</b> step", "none")]
     failed = make_sample("no_retrieval", "q1", {}, answer="", error="stage direct_short: <timeout>", trace=trace)
     page = Trace(failed)._repr_html_()
     assert "✗ stage direct_short: &lt;timeout&gt;" in page and "no response" in page and "<h4>Steps</h4>" in page
@@ -87,7 +88,7 @@ def test_traces_are_chosen_by_method_and_question(sample: Sample) -> None:
     run = Run(make_info("toy", ["deepnote", "vanilla"]), [sample, make_sample("vanilla", "q1", {"acc": 1.0})])
     assert show_trace(run, "deepnote", "q1").sample is sample
     both = show_trace(run, question_id="q1")
-    assert [shown.method for shown in both.samples] == ["deepnote", "vanilla"]
+    assert [shown.method for shown in (both.sample, *both.others)] == ["deepnote", "vanilla"]
     assert both._repr_html_().count("<details name=") == 2 and "Vanilla RAG" in repr(both)
     picker = show_trace(run)
     assert "Step 2" in picker.children[2].value

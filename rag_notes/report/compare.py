@@ -1,7 +1,6 @@
 """Two runs, or two methods of one run, question by question: what differs, by how much, and where."""
 
 import math
-import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +30,7 @@ _COLUMNS = [
     *("difference", "low", "high", "p", "p_holm", "significant", "wins", "ties", "losses"),
     *("smallest_detectable", "confidence"),
 ]
+_SETTINGS = ("dataset", "llm", "repeat", "retriever", "prompt_set", "prompts", "endpoint", "versions", "git")
 _LISTED, _LONGEST = 10, 80  # questions shown, of each change; characters of a text shown
 
 
@@ -39,8 +39,8 @@ class Comparison:
     """Two runs side by side, shown as HTML in a notebook and as text in a terminal; all differences are B - A.
 
     `table` has a row for each pair of methods and metric, as `compare_runs` says. `questions` has a row for each
-    question compared: `method_a`, `method_b`, `question_id`, every column of the runs' frames with `_a` and `_b` behind its
-    name, and `change`: won, lost, other (`CHANGES`), or "" where all scores are equal. `left_out` has the
+    question compared: `method_a`, `method_b`, `question_id`, every column of the runs' frames with `_a` and `_b`
+    appended, and `change`: won, lost, other (`CHANGES`), or "" where all scores are equal. `left_out` has the
     questions that could not be compared, with the `reason`.
     """
 
@@ -53,12 +53,17 @@ class Comparison:
 
     def settings(self) -> pd.DataFrame:
         """A row for each setting, prompt and version that differs, with its value in both runs ("–": it has none)."""
-        a, b = (
-            dict(_flat(_settings(run, list(dict.fromkeys(self.table[side]))), ""))
-            for run, side in ((self.run_a, "method_a"), (self.run_b, "method_b"))
-        )
-        rows = [(name, a.get(name, "–"), b.get(name, "–")) for name in dict.fromkeys([*a, *b])]
-        return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["setting", *self.names])
+        sides = []
+        for run, column in ((self.run_a, "method_a"), (self.run_b, "method_b")):
+            names, info = list(self.table[column].unique()), asdict(run.info)
+            methods = [
+                {**info["methods"][name]["settings"], "function": info["methods"][name]["function"]} for name in names
+            ]
+            parts = {name.replace("_", " "): info[name] for name in _SETTINGS if name in info}
+            parts["method"] = methods[0] if len(methods) == 1 else dict(zip(names, methods, strict=True))
+            sides.append(pd.json_normalize(parts, sep=" ").iloc[0].map(str))
+        table = pd.concat(sides, axis=1, keys=["a", "b"]).fillna("–")
+        return table[table["a"] != table["b"]].set_axis([*self.names], axis=1).rename_axis("setting")
 
     def _parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
         level, (a, b) = self.table["confidence"].iloc[0], self.names
@@ -73,11 +78,11 @@ class Comparison:
             texts = {"question": "question_a", "gold": "gold_a", a: "answer_a", b: "answer_b"}
             columns = {name: rows[column].map(_shortened) for name, column in texts.items() if column in rows}
             if len(rows):
-                listed = f", the first {_LISTED}" if len(rows) > _LISTED else ""
-                shown = pd.DataFrame(columns).set_axis(rows["question_id"], axis=0)[:_LISTED]
-                yield f"{meaning.format(a, b)}: {len(rows)} questions{listed}", shown
+                extent = f", the first {_LISTED}" if len(rows) > _LISTED else ""
+                examples = pd.DataFrame(columns).set_axis(rows["question_id"], axis=0)[:_LISTED]
+                yield f"{meaning.format(a, b)}: {len(rows)} questions{extent}", examples
         if len(settings := self.settings()):
-            yield "settings that differ", settings.set_index("setting")
+            yield "settings that differ", settings
         if len(self.left_out):
             counts = self.left_out["reason"].value_counts(sort=False).map(str)
             yield "questions left out", counts.rename("questions").to_frame()
@@ -134,18 +139,18 @@ def compare_runs(
     options: dict[str, Any] = {"confidence": confidence, "resamples": resamples}
     rows: list[dict[str, Any]] = []
     for kind, metric in ((kind, metric) for kind, metrics in _KINDS.items() for metric in metrics):
-        family = []
+        family: list[dict[str, Any]] = []
         for (a, b), (questions, _) in matched.items():
             columns = [f"{metric}_a", f"{metric}_b"]
-            both = questions.dropna(subset=columns) if {*columns} <= {*questions} else questions[:0]
-            if len(both):
-                before, after = (both[name].astype(float).tolist() for name in columns)
-                cluster = both["cluster_a"].tolist() if clusters else None
+            scored = questions.dropna(subset=columns) if {*columns} <= {*questions} else questions[:0]
+            if len(scored):
+                before, after = ([float(value) for value in scored[name]] for name in columns)
+                cluster = scored["cluster_a"].tolist() if clusters else None
                 test = paired_difference(after, before, clusters=cluster, **options)
                 row = {"method_a": a, "method_b": b, "kind": kind, "metric": metric, "confidence": confidence}
-                row |= {"mean_a": math.fsum(before) / len(both), "mean_b": math.fsum(after) / len(both)}
+                row |= {"mean_a": math.fsum(before) / len(scored), "mean_b": math.fsum(after) / len(scored)}
                 row |= test._asdict() | {"difference": test.mean}
-                row["smallest_detectable"] = smallest_detectable(np.subtract(after, before).tolist())
+                row["smallest_detectable"] = smallest_detectable([y - x for x, y in zip(before, after, strict=True)])
                 family.append(row)
         for row, p_holm in zip(family, holm([row["p"] for row in family]), strict=True):
             rows.append(row | {"p_holm": p_holm, "significant": p_holm < 1 - confidence})
@@ -183,21 +188,18 @@ def _shortened(text: object) -> str:
 
 
 def _methods(run_a: Run, run_b: Run, method_a: str | None, method_b: str | None) -> list[tuple[str, str]]:
+    available = f"{', '.join(run_a.methods)}" + ("" if run_a is run_b else f" and {', '.join(run_b.methods)}")
     if method_a is None or method_b is None:
-        shared = [(method, method) for method in run_a.methods if method in run_b.methods]
-        if run_a is run_b:
-            raise RecordError(
-                f"a run would be compared with itself; name two of its methods: {', '.join(run_a.methods)}"
-            )
-        if not shared:
-            raise RecordError(f"no method in common; name one of {run_a.methods} and one of {run_b.methods}")
-        return shared
-    for run, method in ((run_a, method_a), (run_b, method_b)):
-        if method not in run.methods:
-            raise RecordError(f"no method {method!r} in this run, which has {', '.join(run.methods)}")
-    if run_a is run_b and method_a == method_b:
-        raise RecordError(f"{method_a} would be compared with itself; name another method or run")
-    return [(method_a, method_b)]
+        pairs = [(method, method) for method in run_a.methods if method in run_b.methods]
+    else:
+        pairs = [(method_a, method_b)]
+        if unknown := [name for name, run in ((method_a, run_a), (method_b, run_b)) if name not in run.methods]:
+            raise RecordError(f"no method {unknown[0]!r} to compare; there is {available}")
+    if run_a is run_b and any(a == b for a, b in pairs):
+        raise RecordError(f"a run would be compared with itself; name two of its methods: {available}")
+    if not pairs:
+        raise RecordError(f"no method in common; name one of each run: {available}")
+    return pairs
 
 
 def _match(
@@ -209,43 +211,22 @@ def _match(
         for frame, method, suffix in ((frame_a, method_a, "_a"), (frame_b, method_b, "_b"))
     ]
     order = pd.Index(dict.fromkeys([*sides[0].index, *sides[1].index]))
-    both = sides[0].join(sides[1], how="outer").reindex(order).rename_axis("question_id").reset_index()
-    missing = [~both["question_id"].isin(side.index) for side in sides]
-    failed = [both["error_a"].notna(), both["error_b"].notna()]
+    pairs = sides[0].join(sides[1], how="outer").reindex(order).rename_axis("question_id").reset_index()
+    missing = [~pairs["question_id"].isin(side.index) for side in sides]
+    failed = [pairs["error_a"].notna(), pairs["error_b"].notna()]
     reasons = {"only in A": missing[1], "only in B": missing[0]}
     for name, text in {"question": "another question under the same id", "gold": "other gold answers"}.items():
-        if f"{name}_a" in both and f"{name}_b" in both:
-            reasons[text] = both[f"{name}_a"] != both[f"{name}_b"]
+        if f"{name}_a" in pairs and f"{name}_b" in pairs:
+            reasons[text] = pairs[f"{name}_a"] != pairs[f"{name}_b"]
     reasons |= {"failed in A and B": failed[0] & failed[1], "failed in A": failed[0], "failed in B": failed[1]}
-    reason = pd.Series(np.select([mask.to_numpy(dtype=bool) for mask in reasons.values()], [*reasons], ""), both.index)
-    right = [both[f"correctness{suffix}"] == "right" for suffix in ("_a", "_b")]
-    scores = [name for name in ("correctness", *ANSWER_METRICS) if f"{name}_a" in both and f"{name}_b" in both]
+    reason = pd.Series(np.select([mask.to_numpy(dtype=bool) for mask in reasons.values()], [*reasons], ""), pairs.index)
+    right = [pairs[f"correctness{suffix}"] == "right" for suffix in ("_a", "_b")]
+    scores = [name for name in ("correctness", *ANSWER_METRICS) if f"{name}_a" in pairs and f"{name}_b" in pairs]
     equal = [
-        (both[f"{name}_a"] == both[f"{name}_b"]) | (both[f"{name}_a"].isna() & both[f"{name}_b"].isna())
+        (pairs[f"{name}_a"] == pairs[f"{name}_b"]) | (pairs[f"{name}_a"].isna() & pairs[f"{name}_b"].isna())
         for name in scores
     ]
     changes = [~right[0] & right[1], right[0] & ~right[1], ~np.logical_and.reduce(equal)]
-    both = both.assign(method_a=method_a, method_b=method_b, change=np.select(changes, [*CHANGES], ""))
-    left_out = both[["method_a", "method_b", "question_id"]].assign(reason=reason)
-    return both.loc[reason == ""], left_out.loc[reason != ""]
-
-
-def _settings(run: Run, methods: Sequence[str]) -> dict[str, Any]:
-    """All settings of a run, of its methods those that are compared."""
-    info = run.info
-    functions = {name: info.methods[name].settings | {"function": info.methods[name].function} for name in methods}
-    return {
-        "data set": asdict(info.dataset),
-        "method": functions if len(methods) > 1 else next(iter(functions.values())),
-        **{"llm": info.llm, "repeat": info.repeat, "retriever": info.retriever, "prompt set": info.prompt_set},
-        **{"prompt": info.prompts, "endpoint": info.endpoint, "version": info.versions, "git": info.git},
-    }
-
-
-def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name} {key}".strip())
-    else:
-        text = str(value)
-        yield name, text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
+    pairs = pairs.assign(method_a=method_a, method_b=method_b, change=np.select(changes, [*CHANGES], ""))
+    left_out = pairs[["method_a", "method_b", "question_id"]].assign(reason=reason)
+    return pairs.loc[reason == ""], left_out.loc[reason != ""]

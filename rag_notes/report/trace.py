@@ -44,35 +44,27 @@ class Trace:
     """An answer with all steps that led to it; a notebook shows it as HTML, a terminal as text.
 
     In a note, the sentences that the best note before it lacks are marked as added, and those that it loses as dropped.
-    Passages, prompts and responses are folded.
+    Passages, prompts and responses are folded. With `others`, of the same question, one is open at a time.
     """
 
     sample: Sample
+    others: Sequence[Sample] = ()
 
     def _repr_html_(self) -> str:
-        return f'{_CSS}<div class="rag-trace">{_html(self.sample)}</div>'
+        pages = [_html(sample) for sample in (self.sample, *self.others)]
+        if self.others:
+            group = f'<details name="{escape(f"trace of {self.sample.question.id}")}"'
+            heads = [
+                f"{escape(method_label(each.method))} {_answer_html(each)}" for each in (self.sample, *self.others)
+            ]
+            pages = [
+                f"{group}><summary>{head}</summary>{page}</details>" for head, page in zip(heads, pages, strict=True)
+            ]
+            pages[0] = pages[0].replace(group, f"{group} open", 1)
+        return f'{_CSS}<div class="rag-trace">{"".join(pages)}</div>'
 
     def __repr__(self) -> str:
-        return _text(self.sample)
-
-
-@dataclass(frozen=True, slots=True)
-class Traces:
-    """The traces of several methods on a question, of which a notebook shows one at a time."""
-
-    samples: Sequence[Sample]
-
-    def _repr_html_(self) -> str:
-        group = escape(f"trace {self.samples[0].question.id}")
-        tabs = [
-            f'<details name="{group}"{" open" if number == 0 else ""}><summary>{escape(method_label(sample.method))} '
-            f"{_answer_html(sample)}</summary>{_html(sample)}</details>"
-            for number, sample in enumerate(self.samples)
-        ]
-        return f'{_CSS}<div class="rag-trace">{"".join(tabs)}</div>'
-
-    def __repr__(self) -> str:
-        return "\n\n\n".join(map(_text, self.samples))
+        return "\n\n\n".join(map(_text, (self.sample, *self.others)))
 
 
 def show_trace(run: Run, method: str | Sequence[str] | None = None, question_id: str | None = None) -> Any:
@@ -93,7 +85,7 @@ def show_trace(run: Run, method: str | Sequence[str] | None = None, question_id:
         first = ", ".join(frame["question_id"].unique()[:5])
         raise InputError(f"no question {question_id!r} in this run, which has {first}, ...")
     samples = [run.sample(name, question_id) for name in methods]
-    return Trace(samples[0]) if len(samples) == 1 else Traces(samples)
+    return Trace(samples[0], samples[1:])
 
 
 def compare_notes(best: str, note: str) -> list[Piece]:
