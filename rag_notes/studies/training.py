@@ -15,7 +15,7 @@ from rag_notes.events import Ask, ParseFailure
 from rag_notes.files import here
 from rag_notes.report.compare import compare_runs
 from rag_notes.running.publish import published_runs
-from rag_notes.running.records import Run, RunInfo, load_runs, run_folders
+from rag_notes.running.records import Run, RunInfo, load_run, run_folders
 from rag_notes.studies.base import Study
 from rag_notes.studies.content_filter import chunk_verdicts, with_shares
 from rag_notes.training.cards import Training, card_table, load_training, published_trainings
@@ -34,11 +34,12 @@ async def run(config: Config, *, progress: bool = True) -> "TrainingStudy":
     """
     del progress  # reading takes a moment
     trainings = [load_training(folder) for folder in config.study.trainings or published_trainings()]
-    runs = load_runs(run_folders(here() / config.runs))
-    published = [run for run in published_runs() if run.folder is None or run.folder.name not in runs]
+    folders = run_folders(here() / config.runs)
+    names = {folder.name for folder in folders}
+    published = [run for run in published_runs() if run.folder is None or run.folder.name not in names]
     pairs = before_and_after(
         run
-        for run in [*runs.values(), *published]
+        for run in [*map(load_run, folders), *published]
         if run.dataset in (config.dataset or [run.dataset]) and set(run.methods) & set(config.method or run.methods)
     )
     paired = {id(run): run for pair in pairs for run in (pair.before, pair.after)}
