@@ -137,7 +137,7 @@ def test_what_is_longer_than_the_limit_is_left_out_and_counted(tiny: Path, tmp_p
     data = write_file(tmp_path, lines)
     metrics = trained("sft", tiny, data, tmp_path / "out", max_length=100, **LORA)
     assert (metrics["examples"], metrics["too_long"], metrics["trained_on"]) == (8, {"note_init": 2}, 4)
-    with pytest.raises(InputError, match="max_length=10 leaves 0 of 8 examples and held_out=0.25 none of them"):
+    with pytest.raises(InputError, match=r"max_length=10 leaves 0 of 8 examples and held_out=0\.25 none of them"):
         trained("sft", tiny, data, tmp_path / "none", max_length=10)
 
 

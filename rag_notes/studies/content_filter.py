@@ -1,6 +1,7 @@
 """What Amber's content filter keeps and drops, read from the traces of its runs (Amber, section 5.2, Figure 2)."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rag_notes.config import Config
-from rag_notes.events import Decision, Event, Search, answered, searches
+from rag_notes.events import Ask, Counts, Decision, Event, Found, Search, answered, searches
 from rag_notes.methods.parse import parse_choice, parse_copied
 from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.retrieval import answer_in_passages
@@ -18,6 +19,7 @@ from rag_notes.papers.numbers import paper_cells
 from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study
+from rag_notes.types import Question
 
 _RATES = {  # what is counted, of which passages
     "accuracy": ("gold == useful", "gold == gold"),
@@ -136,11 +138,28 @@ def sentence_filter(runs: Sequence[Run], confidence: float = 0.95) -> pd.DataFra
 
 def _first_iterations(run: Run) -> Iterator[tuple[Sample, Search, list[Event]]]:
     """Yield answers to questions with known gold passages, with the first search and the events before the next one."""
-    for sample in run.samples:
+    for sample in _published_samples(run) if run.info.published else run.samples:
         if sample.error is None and sample.question.gold_ids:
             search = searches(sample.trace)[0]
             later = sample.trace[sample.trace.index(search) + 1 :]
             yield sample, search, list(takewhile(lambda event: not isinstance(event, Search), later))
+
+
+def _published_samples(run: Run) -> Iterator[Sample]:
+    """Yield the answers of a published run, whose traces are words; passages are called `gold` and `other`."""
+    frame = run.frame()
+    for row in frame[frame["error"].isna()].to_dict("records"):
+        trace: list[Event] = []
+        for word in row["trace"].split():
+            name, mark, content = re.split(r"([:=>]|$)", word, maxsplit=1)
+            if mark == ":":
+                hits = [Found("gold" if digit == "1" else "other", "", "", 0.0) for digit in content]
+                trace.append(Search("", len(hits), hits))
+            else:
+                trace.append(Decision(name, content) if mark == ">" else Ask(name, "", content))
+        gold_ids = ("gold",) if pd.notna(row.get("all_gold_first")) else ()
+        question = Question(row["question_id"], "", gold_ids=gold_ids, type=row["type"])
+        yield Sample(row["method"], question, row["answer"], None, {}, Counts(), trace)
 
 
 def _responses(events: Sequence[Event], stage: str) -> list[str]:

@@ -6,15 +6,15 @@ DNAlign: DeepNote, sections 3.4 and 3.5; the content filter: Amber, section 3.5,
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from rag_notes.config import Config
-from rag_notes.events import Ask, ParseFailure
 from rag_notes.files import here
-from rag_notes.report.compare import compare_runs
-from rag_notes.running.publish import published_runs
+from rag_notes.report.compare import Comparison, compare_runs
+from rag_notes.running.publish import published_runs, without_text
 from rag_notes.running.records import Run, RunInfo, load_run, run_folders
 from rag_notes.studies.base import Study
 from rag_notes.studies.content_filter import chunk_verdicts, with_shares
@@ -29,8 +29,8 @@ _FREE = ("model", "trained_on", "base", "system", "stages")  # may differ; a sys
 async def run(config: Config, *, progress: bool = True) -> "TrainingStudy":
     """Read trainings, and the finished runs of trained models with those of the models that they were trained from.
 
-    Nothing is run. With data sets or methods in the configuration, only runs of these are read. Raises InputError where a folder of `study.trainings` holds no finished training, and RecordError
-    where a run cannot be read.
+    Nothing is run. With data sets or methods in the configuration, only runs of these are read. Raises InputError where
+    a folder of `study.trainings` holds no finished training, and RecordError where a run cannot be read.
     """
     del progress  # reading takes a moment
     trainings = [load_training(folder) for folder in config.study.trainings or published_trainings()]
@@ -105,9 +105,10 @@ def _same_run(before: RunInfo, after: RunInfo) -> bool:
     """Return whether the runs differ in the model alone, the first being of the model before training."""
     methods = before.methods.keys() & after.methods.keys()
 
-    def identity(info: RunInfo) -> dict[str, Any]:
+    def identity(info: RunInfo) -> list[Any]:
         settings = {name: {**info.methods[name].settings, "chunk_threshold": None} for name in methods}
-        return info.identity | {"methods": settings, "llm": {k: v for k, v in info.llm.items() if k not in _FREE}}
+        llm = {name: value for name, value in info.llm.items() if name not in _FREE}
+        return [info.dataset, info.condition, info.retriever, info.prompt_set, info.repeat, settings, llm]
 
     return bool(methods) and before.model == after.llm["base"] and identity(before) == identity(after)
 
@@ -159,13 +160,19 @@ class TrainingStudy(Study):
         counts = pd.DataFrame({"count": (shares["value"] * shares["n"]).round().astype(int), "of": shares["n"]})
         return table.join(with_shares(counts, self.config.confidence)[["low", "high"]])
 
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """The comparison of each pair of runs."""
+        pairs = [
+            (without_text(pair.before), without_text(pair.after)) for pair in self.pairs
+        ]  # whose frames have traces
+        return [compare_runs(*runs, names=("before", "after"), **self.tests) for runs in pairs]
+
     def table(self) -> pd.DataFrame:
         """Return a row for each pair of runs, method and metric, as `compare_runs`; differences are after - before."""
         return _concat(
-            compare_runs(pair.before, pair.after, names=("before", "after"), **self.tests).table.assign(
-                dataset=pair.before.label, trained_on=pair.trained_on
-            )
-            for pair in self.pairs
+            comparison.table.assign(dataset=pair.before.label, trained_on=pair.trained_on)
+            for pair, comparison in zip(self.pairs, self.comparisons, strict=True)
         )
 
     def declined(self) -> pd.DataFrame:
@@ -173,11 +180,12 @@ class TrainingStudy(Study):
 
         It is Chain-of-Note's reject rate (Table 4), with Wilson's interval, as `with_shares`.
         """
-        rows = [
-            (*key, when, int(scores.sum()), len(scores))
-            for key, when, _, answers in self._answered()
-            if "rejected" in answers and len(scores := answers["rejected"].dropna())
-        ]
+        rows = []
+        for key, questions in self._questions():
+            if {"rejected_a", "rejected_b"} <= {*questions}:
+                both = questions[["rejected_a", "rejected_b"]].dropna().astype(int)
+                rows += [(*key, "before", both["rejected_a"].sum(), len(both))] if len(both) else []
+                rows += [(*key, "after", both["rejected_b"].sum(), len(both))] if len(both) else []
         return with_shares(pd.DataFrame(rows, columns=[*_KEY, "when", "count", "of"]), self.config.confidence)
 
     def parse_failures(self) -> pd.DataFrame:
@@ -186,15 +194,21 @@ class TrainingStudy(Study):
         Stages all of whose responses were read in both have no row.
         """
         rows = []
-        for key, when, run, answers in self._answered():
-            samples = [sample for sample in run.of(key[2]) if sample.question.id in set(answers["question_id"])]
-            events = [event for sample in samples for event in sample.trace]
-            failures = Counter(event.stage for event in events if isinstance(event, ParseFailure))
-            responses = Counter(event.stage for event in events if isinstance(event, Ask))
-            rows += [(*key, stage, when, failures[stage], responses[stage]) for stage in sorted(responses)]
+        for key, questions in self._questions():
+            for when, side in (("before", "a"), ("after", "b")):
+                words = questions[f"trace_{side}"].str.split().explode().dropna()
+                stages = words[~words.str.contains("[:>!]")].str.partition("=")[0].value_counts().sort_index()
+                failures = words[words.str.startswith("!")].str[1:].value_counts()
+                rows += [(*key, stage, when, failures.get(stage, 0), number) for stage, number in stages.items()]
         table = pd.DataFrame(rows, columns=[*_KEY, "stage", "when", "count", "of"])
         failed = table.groupby([*_KEY, "stage"])["count"].transform("sum") > 0
         return with_shares(table[failed].reset_index(drop=True), self.config.confidence)
+
+    def _questions(self) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
+        """Yield data set, training data and method with the questions compared, for each pair and method."""
+        for pair, comparison in zip(self.pairs, self.comparisons, strict=True):
+            for method, questions in comparison.questions.groupby("method_a", sort=False):
+                yield (pair.before.label, pair.trained_on, str(method)), questions
 
     def verdicts(self) -> pd.DataFrame:
         """Return the verdicts of Amber's chunk filter on the questions answered before and after, as `chunk_verdicts`.
@@ -210,16 +224,6 @@ class TrainingStudy(Study):
                 for label, rows, others in zip(names, (before, after), (after, before), strict=True):
                     parts.setdefault(label, rows[rows["question_id"].isin(others["question_id"])].assign(dataset=label))
         return pd.concat([*parts.values()] or [chunk_verdicts([])], ignore_index=True)
-
-    def _answered(self) -> Iterator[tuple[tuple[str, str, str], str, Run, pd.DataFrame]]:
-        """Yield each run of each pair and method, with its answers to the questions that both runs answered."""
-        for pair in self.pairs:
-            frames = [frame[frame["error"].isna()] for frame in (pair.before.frame(), pair.after.frame())]
-            shared = frames[0].merge(frames[1], on=["method", "question_id", "question"])[["method", "question_id"]]
-            for method in shared["method"].unique():
-                for when, run, frame in zip(("before", "after"), (pair.before, pair.after), frames, strict=True):
-                    answers = frame.merge(shared[shared["method"] == method])
-                    yield (pair.before.label, pair.trained_on, method), when, run, answers
 
 
 def _concat(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
