@@ -50,7 +50,9 @@ class ChainOfFacts(Study):
         """
         rows = self.answers()
         rows = rows[rows.groupby(["dataset", "method"])["tokens"].transform("max") > 0]
-        rows = rows.assign(held=rows["held"] / rows["facts"], density=rows["evidence"] / rows["tokens"].replace(0, pd.NA))
+        rows = rows.assign(
+            held=rows["held"] / rows["facts"], density=rows["evidence"] / rows["tokens"].replace(0, pd.NA)
+        )
         quantities = ["held", "tokens", "density"]
         return described(means(rows, ["dataset", "method"], quantities, proportion=False, **self.intervals), self.runs)
 

@@ -16,7 +16,7 @@ from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.metrics.stats import wilson
 from rag_notes.papers.numbers import paper_cells
-from rag_notes.running.records import Run, Sample
+from rag_notes.running.records import Run, Sample, SampleError
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study
 from rag_notes.types import Question
@@ -41,12 +41,13 @@ class ContentFilter(Study):
     """The verdicts of Amber's filters on the passages of the first search, beside the gold passages."""
 
     def coverage(self) -> pd.DataFrame:
-        """Return the numbers of answers by data set, those without known gold passages, failed and judged ones."""
-        samples = [(run.dataset, bool(s.question.gold_ids), bool(s.error)) for run in self.runs for s in run.samples]
-        table = pd.DataFrame(samples, columns=["dataset", "gold", "error"])
-        parts = {"no_gold": ~table["gold"], "failed": table["gold"] & table["error"]}
-        parts["judged"] = table["gold"] & ~table["error"]
-        return table.assign(answers=1, **parts).groupby("dataset", sort=False)[["answers", *parts]].sum()
+        """Return by data set the numbers of answers, of those without known gold passages, failed and judged ones."""
+        samples = [(run.dataset, bool(s.error), bool(s.question.gold_ids)) for run in self.runs for s in _samples(run)]
+        table = pd.DataFrame(samples, columns=["dataset", "failed", "gold"])
+        table = table.assign(
+            answers=1, no_gold=~table["failed"] & ~table["gold"], judged=~table["failed"] & table["gold"]
+        )
+        return table.groupby("dataset", sort=False)[["answers", "no_gold", "failed", "judged"]].sum()
 
 
 def chunk_verdicts(runs: Sequence[Run]) -> pd.DataFrame:
@@ -138,28 +139,28 @@ def sentence_filter(runs: Sequence[Run], confidence: float = 0.95) -> pd.DataFra
 
 def _first_iterations(run: Run) -> Iterator[tuple[Sample, Search, list[Event]]]:
     """Yield answers to questions with known gold passages, with the first search and the events before the next one."""
-    for sample in _published_samples(run) if run.info.published else run.samples:
+    for sample in _samples(run):
         if sample.error is None and sample.question.gold_ids:
             search = searches(sample.trace)[0]
             later = sample.trace[sample.trace.index(search) + 1 :]
             yield sample, search, list(takewhile(lambda event: not isinstance(event, Search), later))
 
 
-def _published_samples(run: Run) -> Iterator[Sample]:
-    """Yield the answers of a published run, whose traces are words; passages are called `gold` and `other`."""
-    frame = run.frame()
-    for row in frame[frame["error"].isna()].to_dict("records"):
+def _samples(run: Run) -> Iterator[Sample]:
+    """Yield the answers of a run, of a published one by the words of its frame, with passages `gold` and `other`."""
+    if not run.info.published:
+        yield from run.samples
+        return
+    for row in run.frame().fillna({"error": "", "trace": ""}).to_dict("records"):
         trace: list[Event] = []
-        for word in row["trace"].split():
-            name, mark, content = re.split(r"([:=>]|$)", word, maxsplit=1)
-            if mark == ":":
-                hits = [Found("gold" if digit == "1" else "other", "", "", 0.0) for digit in content]
-                trace.append(Search("", len(hits), hits))
-            else:
-                trace.append(Decision(name, content) if mark == ">" else Ask(name, "", content))
+        for name, mark, content in (re.split(r"([:=>]|$)", word, maxsplit=1) for word in row["trace"].split()):
+            hits = [Found("gold" if digit == "1" else "other", "", "", 0.0) for digit in content] if mark == ":" else []
+            search = Search("", len(hits), hits) if mark == ":" else None
+            trace.append(search or (Decision(name, content) if mark == ">" else Ask(name, "", content)))
         gold_ids = ("gold",) if pd.notna(row.get("all_gold_first")) else ()
         question = Question(row["question_id"], "", gold_ids=gold_ids, type=row["type"])
-        yield Sample(row["method"], question, row["answer"], None, {}, Counts(), trace)
+        error = SampleError("", row["error"]) if row["error"] else None
+        yield Sample(row["method"], question, row["answer"], error, {}, Counts(), trace)
 
 
 def _responses(events: Sequence[Event], stage: str) -> list[str]:
