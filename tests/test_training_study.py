@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+import rag_notes
 from rag_notes.config import load_study
 from rag_notes.events import Decision, Event, Found, ParseFailure, Search
+from rag_notes.files import SHIPPED
+from rag_notes.methods.adaptive_rag import classify
 from rag_notes.running.records import Run
 from rag_notes.studies.content_filter import filter_rates
 from rag_notes.studies.training import TrainingStudy, before_and_after, run
@@ -220,3 +223,24 @@ def test_a_folder_that_holds_no_finished_training_is_named(folder: Path, name: s
     (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=error):
         load_training(folder)
+
+
+def test_the_labels_of_the_guide_are_the_cheapest_strategy_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = {"all": "111", "one search": "011", "many": "001", "odd": "010", "none": "000", "heart": "100"}
+    methods = ("no_retrieval", "vanilla", "ircot", "deepnote")
+    samples = [
+        make_sample(method, question, {"acc": float(mark)}, question=question)
+        for question, marks in outcomes.items()
+        for method, mark in zip(methods, marks + "1", strict=True)
+    ]
+    scored = replace(make_run("made", {method: {"acc": [1.0]} for method in methods}), samples=samples)
+    guide = (SHIPPED / "docs" / "training.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rag_notes, "load", lambda _: scored, raising=False)
+    exec(guide.partition("```python\n")[2].partition("```")[0], {})
+    lines = (tmp_path / "labels.csv").read_text(encoding="utf-8").splitlines()
+    labels = {"all": "A", "heart": "A", "one search": "B", "odd": "B", "many": "C", "none": "C"}
+    assert (lines[0], dict(line.split(",") for line in lines[1:])) == ("question,label", labels)
+    assert classify("all of it?", "labels.csv") in {"A", "B", "C"}
