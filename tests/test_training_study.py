@@ -84,7 +84,7 @@ def study_of(*runs: Run, trainings: Any = ()) -> TrainingStudy:
     return TrainingStudy(load_study("training", ["resamples=200"]), [], list(trainings), before_and_after(runs))
 
 
-def with_settings(original: Run, llm: dict[str, Any] | None = None, **settings: Any) -> Run:
+def with_settings(original: Run, llm: Any = None, **settings: Any) -> Run:
     methods = {"amber": replace(original.info.methods["amber"], settings=settings)}
     return replace(original, info=replace(original.info, methods=methods, llm=original.info.llm | (llm or {})))
 
@@ -116,7 +116,7 @@ def test_a_trained_filter_may_have_a_threshold() -> None:
 
 def test_two_filters_and_two_settings_of_a_method_are_told_apart() -> None:
     second = {"stages": {"amber_chunk_filter": {"model": "base-second"}, "amber_sentence_filter": {"model": "base"}}}
-    settings = {"top_k": 5, "agents": True}
+    settings: dict[str, Any] = {"top_k": 5, "agents": True}
     runs = [BEFORE, AFTER, with_settings(BEFORE, **settings), with_settings(AFTER, second, **settings)]
     study = study_of(*runs)
     assert [pair.variant for pair in study.pairs] == ["second", "x"]
@@ -183,7 +183,7 @@ def test_a_study_without_trainings_and_runs_has_empty_tables() -> None:
 
 
 def test_published_runs_and_trainings_are_read_by_data_set_and_method(folder: Path, tmp_path: Path) -> None:
-    def pairs(*options: str) -> list[Any]:
+    def pairs(*options: str) -> Any:
         config = load_study("training", [f"runs={tmp_path}", *options])
         return asyncio.run(run(config)).pairs
 
