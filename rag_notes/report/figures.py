@@ -34,19 +34,7 @@ from rag_notes.report.drawing import (
 )
 from rag_notes.types import InputError
 
-__all__ = [
-    "COLUMN",
-    "LOOKS",
-    "PAGE",
-    "VERDICTS",
-    "Look",
-    "NotebookFigure",
-    "bars",
-    "curves",
-    "forest",
-    "save",
-    "scatter",
-]
+__all__ = ["LOOKS", "VERDICTS", "Look", "NotebookFigure", "bars", "curves", "forest", "save", "scatter"]
 
 COLUMN, PAGE = 3.4, 7.0
 """Widths of a paper's column and page, in inches."""

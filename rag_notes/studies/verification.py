@@ -1,7 +1,12 @@
-"""The runs that the papers' claims are verified with: every method, and every variant that the papers' tables vary."""
+"""What the papers claim, tested by the runs of this project: those of all studies and those that are published."""
+
+import pandas as pd
 
 from rag_notes.config import Config, build_methods, load_study
-from rag_notes.running.records import Run
+from rag_notes.files import here
+from rag_notes.papers.numbers import paper_claims
+from rag_notes.papers.verification import verify
+from rag_notes.running.records import Run, load_runs, run_folders
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
 
@@ -9,19 +14,30 @@ VARIED = ("ablation", "thresholds", "top_k", "robustness")
 """The studies whose variants and noise ratios are run beside all methods."""
 
 
-async def run(config: Config, *, progress: bool = True) -> Study:
-    """Make the runs of `parts`. Raises as `rag_notes.running.run.run_methods`."""
+async def run(config: Config, *, progress: bool = True) -> "Verification":
+    """Run every method and every setting that the papers' tables vary. Raises as `run_methods`."""
     runs: list[Run] = []
     for part in parts(config):
-        plain = {name: method for name, method in build_methods(part).items() if name not in part.study.variants}
+        whole = {name: method for name, method in build_methods(part).items() if name not in part.study.variants}
         for percent in dict.fromkeys(part.study.noise_percent) or (None,):
-            if not runs or runs[-1].info.finished:
-                methods = None if percent is None else plain
-                runs += await run_methods(part, methods=methods, noise_percent=percent, progress=progress)
-    return Study(config, runs)
+            chosen = None if percent is None else whole
+            runs += await run_methods(part, methods=chosen, noise_percent=percent, progress=progress)
+            if not runs[-1].info.finished:
+                return Verification(config, runs)
+    return Verification(config, runs)
 
 
 def parts(config: Config) -> list[Config]:
     """Return the configurations of which a study consists: its own, and for the verification those of `VARIED`."""
-    others = [load_study(name) for name in VARIED] if config.study.name == "verification" else []
-    return [config, *(config.model_copy(update={"study": of.study, "method": of.method}) for of in others)]
+    options = [option for option in config.options if not option.startswith(("study=", "method="))]
+    return [config, *(load_study(name, options) for name in VARIED if config.study.name == "verification")]
+
+
+class Verification(Study):
+    """The papers' claims beside all runs in the runs' folder, those of this study among them, and in `data/results`."""
+
+    def table(self) -> pd.DataFrame:
+        """Return the rows of `verify`, those on data sets that no paper has first."""
+        own = [name for name in self.config.dataset if name not in set(paper_claims()["dataset"])]
+        runs = load_runs(run_folders(here() / self.config.runs, published=True)).values()
+        return verify(runs, own=own, resamples=self.config.resamples)
