@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import rag_notes
+from rag_notes.cli import main
 from rag_notes.config import load_study
 from rag_notes.events import Decision, Event, Found, ParseFailure, Search
 from rag_notes.files import SHIPPED
@@ -198,9 +199,14 @@ def test_published_runs_and_trainings_are_read_by_data_set_and_method(folder: Pa
         asyncio.run(run(load_study("training", [f"study.trainings=[{tmp_path}]"])))
 
 
-def test_a_training_is_given_away_without_paths(folder: Path, tmp_path: Path) -> None:
-    target = publish_training(folder, tmp_path / "results")
-    assert target == tmp_path / "results" / "trainings" / "filter"
+def test_a_training_is_given_away_without_paths(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["publish", str(folder), "--into", str(tmp_path / "none"), "--method", "amber"]) == 2
+    assert not (tmp_path / "none").exists()
+    assert main(["publish", str(folder), "--into", str(tmp_path / "results")]) == 0
+    target = tmp_path / "results" / "trainings" / "filter"
+    assert capsys.readouterr().out == f"{target}\n"
     assert "/home/me" not in "".join(path.read_text(encoding="utf-8") for path in target.iterdir())
     training = load_training(target)
     assert training.settings["base_model"] == "base" and training.card["settings"] == {"scorer": "base", "top_k": 5}
