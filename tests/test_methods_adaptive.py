@@ -255,7 +255,7 @@ def test_adaptive_rag_takes_the_strategy_that_a_trained_classifier_names(text: s
 
 
 def test_adaptive_rag_without_its_file_of_labels_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"labels=FILE \(see `rag-notes complexity`\)"):
+    with pytest.raises(ValueError, match="no such file; make one as docs/training.md shows"):
         play(adaptive_rag, by_stage(), classifier="trained")
-    with pytest.raises(ValueError, match=r"none\.csv: no such file of labels"):
+    with pytest.raises(ValueError, match=r"none\.csv: no such file"):
         play(adaptive_rag, by_stage(), classifier="trained", labels=str(tmp_path / "none.csv"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rouge_score import rouge_scorer
 
-from rag_notes.metrics import (
+from rag_notes.metrics.answer import (
     REJECTION_PHRASES,
     REJECTION_WORDS,
     accuracy,
@@ -348,7 +348,7 @@ def test_score_answer_names_the_question_it_cannot_mark(question: Question, prob
 
 
 def test_chinese_words_are_cut_without_noise_or_a_shared_cache(tmp_path: Path) -> None:
-    code = "from rag_notes.metrics import f1; print(f1('北京市。', ['在北京市'], language='zh'))"
+    code = "from rag_notes.metrics.answer import f1; print(f1('北京市。', ['在北京市'], language='zh'))"
     run = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

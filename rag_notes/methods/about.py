@@ -1,12 +1,12 @@
 """What the rest of the project needs to know of a method: every method's file declares it as its `ABOUT`."""
 
 import importlib
-import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rag_notes.types import Task
@@ -47,32 +47,32 @@ class About:
 
 
 def about_of(method: Callable[..., Any]) -> About:
-    """What is known of a method or of a partial of one: the `ABOUT` of the file that has the function's name.
+    """Return the `ABOUT` of the file that has the name of a method's function, the method being one or a partial of it.
 
     Any other function, such as one of a notebook, has its name as its label, and nothing else is known of it.
     """
     function = method
     while isinstance(function, partial):
         function = function.func
-    declared = None
+    about = None
     if function.__module__.rpartition(".")[2] == function.__name__:
-        declared = getattr(importlib.import_module(function.__module__), "ABOUT", None)
-    if not isinstance(declared, About):
+        about = getattr(importlib.import_module(function.__module__), "ABOUT", None)
+    if not isinstance(about, About):
         return About(label=function.__name__.replace("_", " "))
     settings = settings_of(method)
-    others = (of[settings[name]] for name, of in declared.labels.items() if settings[name] in of)
-    return replace(declared, label=next(others, declared.label))
+    special = (labels[settings[name]] for name, labels in about.labels.items() if settings[name] in labels)
+    return replace(about, label=next(special, about.label))
 
 
 def settings_of(method: Callable[..., Any]) -> dict[str, Any]:
-    """The settings of a method or of a partial of one, defaults included."""
+    """Return the settings of a method or of a partial of one, defaults included."""
     parameters = inspect.signature(method).parameters.values()
     return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
 
 
 @cache
 def label_of(name: str) -> str:
-    """What tables and figures call a method by this name: its label, and in brackets what the name adds to it.
+    """Return what tables and figures call a method by this name: its label, and in brackets what the name adds to it.
 
     A variant of a study is so told from its method: `deepnote_2_1` is `DeepNote (2-1)`. Of a method that is one of
     several systems by its settings, which a name does not tell, only what they have in common. A name that begins with
@@ -80,24 +80,23 @@ def label_of(name: str) -> str:
     """
     words = name.split("_")
     for count in range(len(words), 0, -1):
-        about = _declared("_".join(words[:count]))
-        if about is not None:
+        if about := _about_file("_".join(words[:count])):
             label = about.label.partition(" (")[0] if about.labels else about.label
-            added = re.sub(r"(?<=\d) (?=\d)", "-", " ".join(words[count:]))
-            return f"{label} ({added})" if added else label
+            rest = re.sub(r"(?<=\d) (?=\d)", "-", " ".join(words[count:]))
+            return f"{label} ({rest})" if rest else label
     return " ".join(words)
 
 
 def family_of(function: str) -> Family | None:
-    """The family of the method whose function has this name, None where nothing is known of it."""
-    about = _declared(function)
-    return None if about is None else about.family
+    """Return the family of the method whose function has this name, None where nothing is known of it."""
+    about = _about_file(function)
+    return about.family if about else None
 
 
-def _declared(name: str) -> About | None:
-    """The `ABOUT` of the file of this name, None where there is none."""
-    place = f"{__package__}.{name}"
-    if not name.isidentifier() or importlib.util.find_spec(place) is None:
+@cache
+def _about_file(name: str) -> About | None:
+    """Return the `ABOUT` of the method's file of this name, None where there is none."""
+    if not Path(__file__).with_name(f"{name}.py").is_file() or not name.isidentifier():
         return None
-    declared = getattr(importlib.import_module(place), "ABOUT", None)
-    return declared if isinstance(declared, About) else None
+    about = getattr(importlib.import_module(f"{__package__}.{name}"), "ABOUT", None)
+    return about if isinstance(about, About) else None

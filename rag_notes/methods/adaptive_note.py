@@ -1,14 +1,11 @@
 """Adaptive-Note: iterative information collector and adaptive memory reviewer (Methodology, equations 1 to 9)."""
 
 import sys
-from typing import Literal
 
 from rag_notes.methods.about import ANSWER, About
-from rag_notes.methods.parse import parse_lines
+from rag_notes.methods.note import Queries, grow_note
 from rag_notes.methods.rag import Rag
 from rag_notes.types import NonNegative, Positive, Question
-
-JOINED_LENGTH = 500  # characters; where the published runs cut the joined query
 
 ABOUT = About(
     label="Adaptive-Note",
@@ -18,7 +15,6 @@ ABOUT = About(
     limits=("collector_iterations", "invalid_updates", "retrieved_passages"),
     parts={"amr": {"reviewer": False}, "iic+amr": {"method": "vanilla"}},
     calls=lambda s: 2 + (3 if s["reviewer"] else 2) * s["collector_iterations"],
-    # prompts/<set>/<language>/<name>.txt
     prompts=("note_init", "note_query", "note_update", "note_judge", *ANSWER),
 )
 
@@ -32,48 +28,18 @@ async def adaptive_note(
     invalid_updates: Positive = 1,
     retrieved_passages: Positive = 15,
     reviewer: bool = True,
-    queries: Literal["joined", "separate"] = "joined",
+    queries: Queries = "joined",
 ) -> str:
     """Collect into a note until a threshold is met (equation 8), and answer from the optimal memory.
 
     The thresholds are the paper's IU (`invalid_updates`, in total), CI (`collector_iterations`) and RP
-    (`retrieved_passages`, distinct): a search that could go past RP gives only unseen passages up to it, as in the
-    authors' code. Without `reviewer`, as in the ablation (Table 2), every update becomes the memory and CI alone ends
-    the loop. `queries` is DeepNote's.
+    (`retrieved_passages`, distinct). Without `reviewer`, as in the ablation (Table 2), every update becomes the memory
+    and CI alone ends the loop.
     """
-    q = question.question
-    limit = retrieved_passages if reviewer else sys.maxsize
-    passages = await rag.search(q, min(top_k, limit))
-    memory = rag.note(await rag.ask("note_init", context=passages, question=q), kept=True)
-    seen = {passage.id for passage in passages}
-    asked: list[str] = []
-    iterations = invalid = 0
-    while True:
-        if invalid >= invalid_updates:
-            rag.stop("invalid_updates")
-            break
-        if iterations >= collector_iterations:
-            rag.stop("collector_iterations")
-            break
-        if len(seen) >= limit:
-            rag.stop("retrieved_passages")
-            break
-        new = parse_lines(await rag.ask("note_query", question=q, note=memory, queries=asked))
-        asked += new
-        if queries == "joined":
-            passages = await rag.search(" ".join([*new, q])[:JOINED_LENGTH], top_k)
-        else:
-            passages = await rag.search_all(new or [q], top_k)
-        if len(seen) + top_k > limit:
-            unseen = [passage for passage in passages if passage.id not in seen]
-            passages = rag.read_only(unseen[: limit - len(seen)])
-        seen |= {passage.id for passage in passages}
-        note = await rag.ask("note_update", context=passages, question=q, note=memory)
-        better = not reviewer or await rag.judge("note_judge", question=q, best_note=memory, new_note=note)
-        rag.note(note, kept=better)
-        iterations += 1
-        if better:
-            memory = note
-        else:
-            invalid += 1
+    limits = {
+        "invalid_updates": invalid_updates,
+        "collector_iterations": collector_iterations,
+        "retrieved_passages": retrieved_passages if reviewer else sys.maxsize,
+    }
+    memory = await grow_note(rag, limits, top_k=top_k, queries=queries, judged=reviewer)
     return await rag.answer(memory)

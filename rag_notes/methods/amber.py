@@ -26,7 +26,6 @@ ABOUT = About(
         s["max_iterations"] * (s["top_k"] * (s["chunk_filter"] + s["sentence_filter"]) + 3 * s["agents"] + 4)
         - (not s["agents"])
     ),
-    # prompts/<set>/<language>/<name>.txt
     prompts=(
         *("amber_chunk_filter", "amber_sentence_filter"),
         *("note_init", "note_update", "note_judge"),
@@ -62,7 +61,7 @@ async def amber(
     """
     q = query = question.question
     memory = ""
-    asked: list[str] = []
+    earlier_queries: list[str] = []
     for iteration in range(1, max_iterations + 1):
         passages = await rag.search(query, top_k)
         about = q if filter_query == "question" else query
@@ -76,11 +75,11 @@ async def amber(
             rag.stop("sufficient")
             break
         if iteration < max_iterations:
-            response = await rag.ask("amber_query", question=q, note=memory or [], queries=asked)
+            response = await rag.ask("amber_query", question=q, note=memory or [], queries=earlier_queries)
             if (new := parse_new_question(response)) is None:
                 rag.parse_failure("amber_query")
             query = new or q
-            asked.append(query)
+            earlier_queries.append(query)
     else:
         rag.stop("max_iterations")
     return await rag.answer(memory or [])
@@ -90,8 +89,9 @@ async def useful(rag: Rag, about: str, passages: Sequence[Passage], threshold: f
     """The passages that the chunk-level filter finds useful; what cannot be read counts as useless (section 3.5)."""
     stage, choices = "amber_chunk_filter", ("useful", "useless")
     if threshold is None:
-        asked = (rag.choose(stage, choices, "useless", context=[passage], question=about) for passage in passages)
-        verdicts = await asyncio.gather(*asked)
+        verdicts = await asyncio.gather(
+            *(rag.choose(stage, choices, "useless", context=[passage], question=about) for passage in passages)
+        )
     else:
         read = (rag.probability(stage, choices, context=[passage], question=about) for passage in passages)
         verdicts = [choices[probability < threshold] for probability in await asyncio.gather(*read)]

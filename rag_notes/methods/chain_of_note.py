@@ -9,7 +9,6 @@ ABOUT = About(
     source="Chain-of-Note, section 2.3 and Appendix A.5, prompt 3",
     family="notes",
     calls=lambda _: 1,
-    # prompts/<set>/<language>/<name>.txt
     prompts=("chain_of_note", *ANSWER_FORMAT, "unknown_clause"),
 )
 

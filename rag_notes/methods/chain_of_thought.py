@@ -9,7 +9,6 @@ ABOUT = About(
     source="Chain-of-Note, Appendix A.5, prompt 2",
     family="single search",
     calls=lambda _: 1,
-    # prompts/<set>/<language>/<name>.txt
     prompts=("chain_of_thought", *ANSWER_FORMAT, "unknown_clause"),
 )
 

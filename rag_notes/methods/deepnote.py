@@ -1,14 +1,11 @@
 """DeepNote: notes grow by adaptive retrieval, and the best one answers (sections 3.1 to 3.3, equations 1 to 5)."""
 
 import sys
-from typing import Literal
 
 from rag_notes.methods.about import ANSWER, About
-from rag_notes.methods.parse import parse_lines
+from rag_notes.methods.note import Queries, grow_note
 from rag_notes.methods.rag import Rag
 from rag_notes.types import NonNegative, Positive, Question
-
-JOINED_LENGTH = 500  # characters; where the published runs cut the joined query
 
 ABOUT = About(
     label="DeepNote",
@@ -18,7 +15,6 @@ ABOUT = About(
     limits=("max_step", "max_failure"),
     parts={"adaptive_retrieval": {"max_step": 0}, "adaptive_retrieval+init_note": {"method": "vanilla"}},
     calls=lambda s: 2 + 3 * s["max_step"],
-    # prompts/<set>/<language>/<name>.txt
     prompts=("note_init", "note_query", "note_update", "note_judge", *ANSWER),
 )
 
@@ -31,49 +27,13 @@ async def deepnote(
     max_step: NonNegative = 3,
     max_failure: Positive = 2,
     max_passages: Positive | None = None,
-    queries: Literal["joined", "separate"] = "joined",
+    queries: Queries = "joined",
 ) -> str:
     """Write a note, then ask, search, update and judge until a threshold is met, and answer from the best note.
 
-    The thresholds are the paper's: `max_failure` failed updates, in total and not in a row, and `max_step` updates.
-    `max_passages` distinct passages are the authors' code's: there a search that could go past them gives only unseen
-    passages up to them; None leaves it out, as the paper does. A failed update leaves the best note as it was.
-    `queries` says how the two new questions are searched: `joined` with the original one in a single search, or
-    `separate`, one search each with the results merged by rank; both give `top_k` passages.
+    The thresholds are the paper's: `max_failure` failed updates and `max_step` updates. `max_passages` distinct
+    passages are the authors' code's; None leaves it out, as the paper does.
     """
-    q = question.question
-    limit = sys.maxsize if max_passages is None else max_passages
-    passages = await rag.search(q, min(top_k, limit))
-    best = rag.note(await rag.ask("note_init", context=passages, question=q), kept=True)
-    seen = {passage.id for passage in passages}
-    asked: list[str] = []
-    steps = failures = 0
-    while True:
-        if failures >= max_failure:
-            rag.stop("max_failure")
-            break
-        if steps >= max_step:
-            rag.stop("max_step")
-            break
-        if len(seen) >= limit:
-            rag.stop("max_passages")
-            break
-        new = parse_lines(await rag.ask("note_query", question=q, note=best, queries=asked))
-        asked += new
-        if queries == "joined":
-            passages = await rag.search(" ".join([*new, q])[:JOINED_LENGTH], top_k)
-        else:
-            passages = await rag.search_all(new or [q], top_k)
-        if len(seen) + top_k > limit:
-            unseen = [passage for passage in passages if passage.id not in seen]
-            passages = rag.read_only(unseen[: limit - len(seen)])
-        seen |= {passage.id for passage in passages}
-        note = await rag.ask("note_update", context=passages, question=q, note=best)
-        better = await rag.judge("note_judge", question=q, best_note=best, new_note=note)
-        rag.note(note, kept=better)
-        steps += 1
-        if better:
-            best = note
-        else:
-            failures += 1
+    limits = {"max_failure": max_failure, "max_step": max_step, "max_passages": max_passages or sys.maxsize}
+    best = await grow_note(rag, limits, top_k=top_k, queries=queries)
     return await rag.answer(best)

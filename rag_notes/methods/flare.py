@@ -15,7 +15,6 @@ ABOUT = About(
     code="https://github.com/jzbjyb/FLARE/tree/1c8f9bbe3cc6d539a1b024e5f2b7d064605c0315",
     limits=("max_sentences",),
     calls=lambda s: s["max_sentences"] * (3 if s["queries"] == "asked" else 2) + 1,
-    # prompts/<set>/<language>/<name>.txt
     prompts=("flare_draft", "flare_sentence", "flare_query", *ANSWER_FORMAT, *ANSWER),
 )
 
@@ -51,10 +50,10 @@ async def flare(
                 query = "".join(token.text for token in sentence if token.probability >= beta).strip()
             else:
                 query = await rag.ask("flare_query", question=q, text=text, sentence=written(sentence))
-            found = await rag.search(query or q, top_k)
-            sentence = await next_sentence(rag, question, found, text)
+            evidence = await rag.search(query or q, top_k)
+            sentence = await next_sentence(rag, question, evidence, text)
             if draft_with_passages:
-                passages = found
+                passages = evidence
         if not sentence or written(sentence) in text:
             rag.stop("nothing new written")
             break

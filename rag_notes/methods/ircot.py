@@ -11,7 +11,6 @@ ABOUT = About(
     code="https://github.com/StonyBrookNLP/ircot/tree/d739bd045e0ff5ad305b66ab265ab573eaddfe96",
     limits=("max_steps", "max_passages"),
     calls=lambda s: s["max_steps"] + 1,
-    # prompts/<set>/<language>/<name>.txt
     prompts=("ircot_thought", *ANSWER_FORMAT, *ANSWER),
 )
 
@@ -38,10 +37,10 @@ async def ircot(
             rag.stop("nothing new written")
             break
         thoughts.append(thought)
-        found = await rag.search(thought, top_k)
-        unseen = [passage for passage in found if passage not in passages]
+        hits = await rag.search(thought, top_k)
+        unseen = [passage for passage in hits if passage not in passages]
         passages = passages + unseen[: max_passages - len(passages)]
-        rag.read_only([passage for passage in found if passage in passages])
+        rag.read_only([passage for passage in hits if passage in passages])
     else:
         rag.stop("max_passages" if len(passages) == max_passages else "max_steps")
     return await rag.answer(passages)

@@ -9,7 +9,6 @@ ABOUT = About(
     source="the first rows of every main table",
     family="baseline",
     calls=lambda _: 1,
-    # prompts/<set>/<language>/<name>.txt
     prompts=DIRECT,
 )
 

@@ -78,12 +78,12 @@ def parse_choice(text: str, choices: Sequence[str], field: str = "result") -> st
     innermost, whole = re.findall(r"\{[^{}]*\}", text), re.findall(r"\{.*\}", text, re.DOTALL)
     words = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", re.ASCII)
     spoken = words.findall(_ARTICLE.sub("", text).lower())
-    found = _values(innermost, field, names) or _values(whole, field, names) or set(spoken)
-    return names[found.pop()] if len(found) == 1 else None
+    readings = _values(innermost, field, names) or _values(whole, field, names) or set(spoken)
+    return names[readings.pop()] if len(readings) == 1 else None
 
 
 def _values(objects: list[str], field: str, names: Collection[str]) -> set[str]:
-    values = [repair_json(found, return_objects=True) for found in objects]
+    values = [repair_json(text, return_objects=True) for text in objects]
     return {str(value.get(field)).strip().lower() for value in values if isinstance(value, dict)} & set(names)
 
 
@@ -115,8 +115,8 @@ def parse_labels(text: str) -> dict[int, Label]:
     labels: dict[int, Label] = {}
     _, *parts = _NUMBERED.split(text)
     for number, rest in zip(parts[::2], parts[1::2], strict=True):
-        if found := _TAGS.search(rest):
-            useful, relevant = found[1] or found[3], found[2] or found[4]
+        if tags := _TAGS.search(rest):
+            useful, relevant = tags[1] or tags[3], tags[2] or tags[4]
             label = Label(useful.lower() in ("useful", "有用"), relevant.lower() in ("relevant", "相关"))
             labels.setdefault(int(number), label)
     return labels

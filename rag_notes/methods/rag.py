@@ -33,7 +33,7 @@ class Searcher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def search(self, query: str, top_k: int) -> list[Hit]:
-        """The best `top_k` hits for one query, best first."""
+        """Return the best `top_k` hits for one query, best first."""
         future: asyncio.Future[list[Hit]] = asyncio.get_running_loop().create_future()
         batch = self._waiting.setdefault(top_k, [])
         batch.append((query, future))
@@ -43,26 +43,18 @@ class Searcher:
             task.add_done_callback(self._tasks.discard)
         return await future
 
-    async def settled(self) -> None:
-        """Return when no search is under way and all that waited for one had its turn."""
-        while True:
-            for _ in range(10):  # turns of the loop: from the result of a search to what the method does next
-                await asyncio.sleep(0)
-            if not self._tasks:
-                return
-            await asyncio.wait(self._tasks)
-
     async def _flush(self, top_k: int) -> None:
         await asyncio.sleep(0)  # let the others that are ready join the batch
         batch = self._waiting.pop(top_k)
+        futures = [future for _, future in batch]
         try:
-            found = await asyncio.to_thread(self.retriever.search, [query for query, _ in batch], top_k)
-        except Exception as error:  # whatever a retriever raises belongs to those who asked
-            for _, future in batch:
+            rankings = await asyncio.to_thread(self.retriever.search, [query for query, _ in batch], top_k)
+        except Exception as error:  # whatever a retriever raises belongs to those who searched
+            for future in futures:
                 if not future.done():
                     future.set_exception(error)
             return
-        for (_, future), hits in zip(batch, found, strict=True):
+        for future, hits in zip(futures, rankings, strict=True):
             if not future.done():
                 future.set_result(hits)
 
@@ -89,7 +81,7 @@ class Rag:
         self._repeat = repeat
 
     async def search(self, query: str, top_k: int) -> list[Passage]:
-        """The `top_k` best passages for `query`, best first."""
+        """Return the `top_k` best passages for a query, best first."""
         event = Search(query, top_k)
         self.trace.append(event)
         hits = await self._searcher.search(query, top_k)
@@ -97,53 +89,53 @@ class Rag:
         return [hit.passage for hit in hits]
 
     async def search_all(self, queries: Sequence[str], top_k: int) -> list[Passage]:
-        """The `top_k` best passages of several searches, merged by rank without duplicates."""
+        """Return the `top_k` best passages of several searches, merged by rank without duplicates."""
         rankings = await asyncio.gather(*(self.search(query, top_k) for query in queries))
         by_rank = [p for rank in range(top_k) for ranking in rankings for p in ranking[rank : rank + 1]]
         return self.read_only(list({passage.id: passage for passage in by_rank}.values())[:top_k])
 
-    def sampled(self, number: int, of: int) -> "Rag":
-        """The handle, with the same trace, for the `number`-th of so many samples of the same requests, from 0.
+    def sampled(self, number: int, samples: int) -> "Rag":
+        """Return the handle, with the same trace, for the `number`-th of several samples of the same requests, from 0.
 
         Each has a repeat index of its own, which no other sample of no other repeat has; the first sample of repeat 0
         is what is asked without sampling. Raises FatalLLMError for several samples at temperature 0, which are alike.
         """
-        if of > 1 and self._llm.sampling.get("temperature") == 0:
+        if samples > 1 and self._llm.sampling.get("temperature") == 0:
             raise FatalLLMError(
-                f"{self._method} takes {of} samples of one request, which are all alike at temperature 0; set "
+                f"{self._method} takes {samples} samples of one request, which are all alike at temperature 0; set "
                 "llm.temperature above 0, or leave the method out"
             )
         sampled = copy(self)
-        sampled._repeat = self._repeat * of + number
+        sampled._repeat = self._repeat * samples + number
         return sampled
 
     def read_only(self, passages: list[Passage]) -> list[Passage]:
         """Record that of the searches just made only these passages are read; the others do not count as retrieved."""
-        kept = {passage.id for passage in passages}
+        ids = {passage.id for passage in passages}
         for event in reversed(self.trace):
             if not isinstance(event, Search):
                 break
             for hit in event.hits:
-                hit.unread = hit.unread or hit.id not in kept
+                hit.unread = hit.unread or hit.id not in ids
         return passages
 
     async def ask(self, stage: str, **fields: Value) -> str:
-        """The LLM's response to the prompt template `stage`, filled with `fields`; surrounding space removed."""
+        """Return the response to the prompt template `stage`, filled with `fields`; surrounding space removed."""
         return await self.ask_text(stage, self._templates.fill(stage, self.question.language, fields))
 
     async def ask_until(self, stop: str, stage: str, **fields: Value) -> str:
-        """As `ask`, but the response ends before the string `stop`."""
+        """Return the response as `ask`, but cut before the string `stop`."""
         prompt = self._templates.fill(stage, self.question.language, fields)
         response, _ = await self._ask(stage, prompt, stop=[stop])
         return response.text.strip()
 
     async def ask_text(self, stage: str, prompt: str) -> str:
-        """The LLM's response to a prompt that is not a template; `stage` names it in the trace."""
+        """Return the response to a prompt that is not a template; `stage` names it in the trace."""
         response, _ = await self._ask(stage, prompt)
         return response.text.strip()
 
     async def ask_tokens(self, stage: str, **fields: Value) -> list[Token]:
-        """The LLM's response as its tokens with their probabilities, from 0 to 1; the trace has both.
+        """Return the response as its tokens with their probabilities, from 0 to 1; the trace has both.
 
         What an endpoint adds behind the text, such as the token that ends it, is left out. Raises FatalLLMError
         where the endpoint gives no log-probabilities.
@@ -187,11 +179,11 @@ class Rag:
         return response, event
 
     async def choose(self, stage: str, choices: Sequence[str], default: str, **fields: Value) -> str:
-        """One of `choices`; what cannot be read counts as `default` and is recorded as a parse failure."""
+        """Return one of `choices`; what cannot be read counts as `default` and is recorded as a parse failure."""
         return await self._read(stage, lambda text: parse_choice(text, choices), fields) or default
 
     async def probability(self, stage: str, choices: tuple[str, str], **fields: Value) -> float:
-        """The probability of the first of two choices: that of the word that was written, or what it leaves.
+        """Return the probability of the first of two choices: that of the word that was written, or what it leaves.
 
         What cannot be read counts as 0 and is recorded as a parse failure. Raises as `ask_tokens`.
         """
@@ -200,15 +192,15 @@ class Rag:
         if (word := parse_choice(text, choices)) is None:
             self._parse_failure_of(event)
             return 0.0
-        start, place, written = text.lower().rindex(word.lower()), 0, 1.0
+        start, offset, written = text.lower().rindex(word.lower()), 0, 1.0
         for token in tokens:
-            if place < start + len(word) and place + len(token.text) > start:
+            if offset < start + len(word) and offset + len(token.text) > start:
                 written *= token.probability
-            place += len(token.text)
+            offset += len(token.text)
         return written if word == choices[0] else 1 - written
 
     async def judge(self, stage: str, **fields: Value) -> bool:
-        """A true/false verdict; what cannot be read counts as False and is recorded as a parse failure."""
+        """Return a true/false verdict; what cannot be read counts as False and is recorded as a parse failure."""
         return await self._read(stage, parse_status, fields) or False
 
     async def _read(
@@ -222,11 +214,11 @@ class Rag:
 
     def _parse_failure_of(self, event: Ask) -> None:
         """Record it behind its own ask: others may have gone out together with it."""
-        place = next(number for number, other in enumerate(self.trace, 1) if other is event)
-        self.trace.insert(place, ParseFailure(event.stage))
+        index = next(number for number, other in enumerate(self.trace, 1) if other is event)
+        self.trace.insert(index, ParseFailure(event.stage))
 
     async def answer(self, context: Value | None = None, *, unknown: bool = False) -> str:
-        """The answer by the task's own prompt from `context` (passages or a note), or from the model's knowledge.
+        """Return the answer by the task's own prompt from `context` (passages or a note), or from what the model knows.
 
         With `unknown` the prompt offers that word as an answer (see `question_text`).
         """
@@ -236,7 +228,7 @@ class Rag:
         return await self.ask(f"answer_{self.question.task}", context=context, question=question)
 
     def question_text(self, *, unknown: bool = False) -> str:
-        """The question as a prompt shows it; with `unknown`, and the clause behind it that offers this as an answer."""
+        """Return the question for a prompt, with `unknown` followed by the clause that offers this as an answer."""
         question = self.question.question
         if not unknown:
             return question
@@ -244,11 +236,11 @@ class Rag:
 
     @property
     def answer_format(self) -> str:
-        """What an answer to this question looks like, in words, for prompts that do not end in the answer alone."""
+        """Describe in words what an answer to this question looks like, for prompts that do not end in the answer."""
         return self._templates.fill(f"form_{self.question.task}", self.question.language, {})
 
     async def reason(self, stage: str, **fields: Value) -> str:
-        """The final answer of a prompt that reasons first and marks its answer; the last line where it has no marker.
+        """Return the final answer of a prompt that reasons first and marks it; the last line where it has no marker.
 
         A missing marker is recorded as a parse failure.
         """

@@ -11,7 +11,6 @@ ABOUT = About(
     code="https://github.com/CraftJarvis/RAT/tree/006e86e31422cc9d2150f3a2b3d67f1be571f5c9",
     limits=("max_steps",),
     calls=lambda s: s["max_steps"] + 2,
-    # prompts/<set>/<language>/<name>.txt
     prompts=("rat_draft", "rat_revise", *ANSWER),
 )
 

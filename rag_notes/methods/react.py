@@ -19,7 +19,6 @@ ABOUT = About(
     code="https://github.com/ysymyth/ReAct/tree/9bd3af8784867655e0783a3a34768fe798a02029",
     limits=("max_searches",),
     calls=lambda s: s["max_searches"] + 2,
-    # prompts/<set>/<language>/<name>.txt
     prompts=("react", *ANSWER_FORMAT, *ANSWER),
 )
 
@@ -46,9 +45,9 @@ async def react(rag: Rag, question: Question, *, top_k: Positive = 5, max_search
             rag.parse_failure("react")
         if searches_left == 0:
             break
-        found = await rag.search(argument.strip(" \"'"), top_k) if action else []
-        seen |= {passage.id: passage for passage in found}
-        said = (response[: action.end()] if action else response).removeprefix("Thought:").strip()
-        transcript += f"Thought: {said}\nObservation:\n{layout(found, question.language)}\n\n"
+        passages = await rag.search(argument.strip(" \"'"), top_k) if action else []
+        seen |= {passage.id: passage for passage in passages}
+        step = (response[: action.end()] if action else response).removeprefix("Thought:").strip()
+        transcript += f"Thought: {step}\nObservation:\n{layout(passages, question.language)}\n\n"
     rag.stop("max_searches")
     return await rag.answer(list(seen.values()))

@@ -16,7 +16,6 @@ ABOUT = About(
     code="https://github.com/carriex/recomp/tree/1f587d3b1a20882ea9f7da9f1a3e428760cd87b5",
     family="single search",
     calls=lambda s: 1 + (s["compressor"] == "abstractive"),
-    # prompts/<set>/<language>/<name>.txt
     prompts=("recomp_summary", *ANSWER, *DIRECT),
 )
 

@@ -9,7 +9,6 @@ ABOUT = About(
     source="Chain-of-Note, section 3.1.2 and Appendix A.5, prompt 1",
     family="single search",
     calls=lambda _: 1,
-    # prompts/<set>/<language>/<name>.txt
     prompts=("retrieve_read", *ANSWER_FORMAT, "unknown_clause"),
 )
 

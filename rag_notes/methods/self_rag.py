@@ -13,7 +13,6 @@ ABOUT = About(
     code="https://github.com/AkariAsai/self-rag/tree/1fcdc420e48f50a7d7ab1ece5494221b93252e99",
     limits=("max_tries",),
     calls=lambda s: s["max_tries"] * (s["top_k"] + 4) - 1,
-    # prompts/<set>/<language>/<name>.txt
     prompts=("grade_passage", "self_rag_supported", "self_rag_useful", "rewrite_query", *ANSWER, *DIRECT),
 )
 
@@ -28,7 +27,7 @@ async def self_rag(rag: Rag, question: Question, *, top_k: Positive = 5, max_tri
     """
     q = query = question.question
     answer: str | None = None
-    asked: list[str] = []
+    earlier_queries: list[str] = []
     for attempt in range(1, max_tries + 1):
         passages = await relevant(rag, q, await rag.search(query, top_k))
         if passages:
@@ -41,8 +40,8 @@ async def self_rag(rag: Rag, question: Question, *, top_k: Positive = 5, max_tri
                 rag.stop("supported and useful")
                 return answer
         if attempt < max_tries:
-            query = await rag.ask("rewrite_query", question=q, queries=asked) or q
-            asked.append(query)
+            query = await rag.ask("rewrite_query", question=q, queries=earlier_queries) or q
+            earlier_queries.append(query)
     rag.stop("max_tries")
     return await rag.answer() if answer is None else answer
 

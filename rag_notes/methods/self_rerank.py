@@ -11,7 +11,6 @@ ABOUT = About(
     code="https://github.com/thunlp/Adaptive-Note/blob/f8c065215cee66221bfb5fae043ca3b842285e9f/prompts/en/self_rerank",
     family="single search",
     calls=lambda _: 2,
-    # prompts/<set>/<language>/<name>.txt
     prompts=("self_rerank", *ANSWER),
 )
 

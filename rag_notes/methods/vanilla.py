@@ -16,7 +16,6 @@ ABOUT = About(
     source="DeepNote, section 4.2",
     family="baseline",
     calls=lambda settings: int(settings["samples"]),
-    # prompts/<set>/<language>/<name>.txt
     prompts=(*ANSWER, "unknown_clause"),
 )
 
@@ -30,8 +29,9 @@ async def vanilla(
     so when normalised, and of equally frequent ones the first sampled wins.
     """
     passages = await rag.search(question.question, top_k)
-    asked = (rag.sampled(number, samples).answer(passages, unknown=unknown) for number in range(samples))
-    answers = await asyncio.gather(*asked)
+    answers = await asyncio.gather(
+        *(rag.sampled(number, samples).answer(passages, unknown=unknown) for number in range(samples))
+    )
     votes = Counter(normalize_answer(answer, question.language) for answer in answers)
     (most, times), *_ = votes.most_common(1)
     if samples > 1:

@@ -16,69 +16,22 @@ import jieba
 
 from rag_notes.types import InputError, Language, QAPair, Question
 
-REJECTION_WORDS: tuple[str, ...] = (
-    "unknown",
-    "unanswerable",
-    "no answer",
-    "noanswer",
-    "not answerable",
-    "n/a",
-    "不清楚",
-    "不确定",
+REJECTION_WORDS = (
+    *("unknown", "unanswerable", "no answer", "noanswer", "not answerable", "n/a"),
+    *("不清楚", "不确定"),
 )
 """Answers that decline when they are the whole answer; inside a longer one they may well be part of a name."""
 
-REJECTION_PHRASES: tuple[str, ...] = (
-    "is unknown",
-    "are unknown",
-    "remains unknown",
-    "not known",
-    "not mentioned",
-    "not specified",
-    "not stated",
-    "not provided",
-    "not given",
-    "not available",
-    "not enough information",
-    "insufficient information",
-    "no information",
-    "no mention",
-    "no evidence",
-    "cannot be determined",
-    "can't be determined",
-    "could not be determined",
-    "cannot be answered",
-    "can't be answered",
-    "cannot determine",
-    "can't determine",
-    "cannot answer",
-    "can't answer",
-    "unable to determine",
-    "unable to answer",
-    "impossible to determine",
-    "do not mention",
-    "don't mention",
-    "does not mention",
-    "doesn't mention",
-    "do not provide",
-    "does not provide",
-    "do not specify",
-    "does not specify",
-    "do not know",
-    "don't know",
-    "未知",
-    "不知道",
-    "未提及",
-    "没有提到",
-    "没有提及",
-    "没有相关信息",
-    "信息不足",
-    "无法确定",
-    "不能确定",
-    "无法判断",
-    "无法推断",
-    "无法回答",
-    "无法得知",
+REJECTION_PHRASES = (
+    *("is unknown", "are unknown", "remains unknown", "not known", "not mentioned", "not specified", "not stated"),
+    *("not provided", "not given", "not available", "not enough information", "insufficient information"),
+    *("no information", "no mention", "no evidence", "cannot be determined", "can't be determined"),
+    *("could not be determined", "cannot be answered", "can't be answered", "cannot determine", "can't determine"),
+    *("cannot answer", "can't answer", "unable to determine", "unable to answer", "impossible to determine"),
+    *("do not mention", "don't mention", "does not mention", "doesn't mention", "do not provide", "does not provide"),
+    *("do not specify", "does not specify", "do not know", "don't know"),
+    *("未知", "不知道", "未提及", "没有提到", "没有提及", "没有相关信息", "信息不足"),
+    *("无法确定", "不能确定", "无法判断", "无法推断", "无法回答", "无法得知"),
 )
 """Phrases that decline wherever they stand in an answer."""
 
@@ -108,11 +61,11 @@ def normalize_answer(text: str, language: Language = "en") -> str:
     English drops ASCII punctuation only, as SQuAD's scorer does (Rajpurkar et al., 2016, section 6.1), so that a curly
     quote stays; Chinese also drops full-width and every other Unicode punctuation.
     """
-    kept = text.lower().translate(_DROP_ASCII_PUNCTUATION)
+    plain = text.lower().translate(_DROP_ASCII_PUNCTUATION)
     if language == "zh":
-        kept = "".join(char for char in kept if not unicodedata.category(char).startswith("P"))
-        kept = kept.translate(_DROP_FULL_WIDTH_SYMBOLS)
-    return " ".join(_ARTICLE.sub(" ", kept).split())
+        plain = "".join(char for char in plain if not unicodedata.category(char).startswith("P"))
+        plain = plain.translate(_DROP_FULL_WIDTH_SYMBOLS)
+    return " ".join(_ARTICLE.sub(" ", plain).split())
 
 
 def tokens(text: str, language: Language = "en") -> list[str]:
@@ -170,8 +123,8 @@ def read_yes_no(text: str) -> bool | None:
     readings = _polarities(_rejection_phrases().sub(" declined ", plain))
     if readings and readings[0] is not None:
         return readings[0]
-    found = {reading for reading in readings if reading is not None}
-    return found.pop() if len(found) == 1 and not is_rejection(text) else None
+    polarities = {reading for reading in readings if reading is not None}
+    return polarities.pop() if len(polarities) == 1 and not is_rejection(text) else None
 
 
 def yes_no_accuracy(pred: str, golds: Sequence[str]) -> float:
@@ -180,10 +133,12 @@ def yes_no_accuracy(pred: str, golds: Sequence[str]) -> float:
     Raises ValueError for a gold answer that is neither yes nor no.
     """
     _check_golds(golds)
-    wanted = [read_yes_no(gold) for gold in golds]
-    if None in wanted:
-        raise InputError(f"gold answer {golds[wanted.index(None)]!r} is neither yes nor no; write it as one of them")
-    return float(read_yes_no(pred) in wanted)
+    gold_readings = [read_yes_no(gold) for gold in golds]
+    if None in gold_readings:
+        raise InputError(
+            f"gold answer {golds[gold_readings.index(None)]!r} is neither yes nor no; write it as one of them"
+        )
+    return float(read_yes_no(pred) in gold_readings)
 
 
 def str_em(pred: str, qa_pairs: Sequence[QAPair], *, first_line_only: bool = False, language: Language = "en") -> float:
@@ -192,8 +147,8 @@ def str_em(pred: str, qa_pairs: Sequence[QAPair], *, first_line_only: bool = Fal
     Citations such as [1][2] are taken out first; with `first_line_only` the prediction ends at its first line break.
     Source: ALCE (Gao et al., 2023), correctness on ASQA. Raises ValueError if there are no pairs.
     """
-    found = _pairs_found(pred, qa_pairs, first_line_only, language)
-    return sum(found) / len(found)
+    covered = _pairs_found(pred, qa_pairs, first_line_only, language)
+    return sum(covered) / len(covered)
 
 
 def str_hit(
@@ -240,9 +195,9 @@ def score_answer(
                 scores["yes_no_acc"] = yes_no_accuracy(prediction, golds)
                 scores["yes_no_unread"] = float(read_yes_no(prediction) is None)
             case "long_form":
-                found = _pairs_found(prediction, question.qa_pairs, first_line_only, language)
-                scores["str_em"] = sum(found) / len(found)
-                scores["str_hit"] = float(all(found))
+                covered = _pairs_found(prediction, question.qa_pairs, first_line_only, language)
+                scores["str_em"] = sum(covered) / len(covered)
+                scores["str_hit"] = float(all(covered))
             case "news":
                 if golds:
                     scores |= _overlap_scores(prediction, golds, hotpot_yes_no, language)
@@ -269,15 +224,15 @@ def _check_golds(golds: Sequence[str]) -> None:
 
 
 def _equal(pred: str, gold: str, language: Language) -> bool:
-    wanted = normalize_answer(gold, language)
-    if wanted:
-        return normalize_answer(pred, language) == wanted
+    normal_gold = normalize_answer(gold, language)
+    if normal_gold:
+        return normalize_answer(pred, language) == normal_gold
     return pred.strip().lower() == gold.strip().lower()
 
 
 def _contains(pred: str, gold: str, language: Language) -> bool:
-    wanted = normalize_answer(gold, language)
-    return wanted in normalize_answer(pred, language) if wanted else _equal(pred, gold, language)
+    normal_gold = normalize_answer(gold, language)
+    return normal_gold in normalize_answer(pred, language) if normal_gold else _equal(pred, gold, language)
 
 
 def _f1_one(pred: str, gold: str, hotpot_yes_no: bool, language: Language) -> float:

@@ -1,6 +1,6 @@
 """What a note has of the facts that a question needs, and where a method lost its way, where these facts are known.
 
-Pure functions of texts and of the facts of a generated data set (`rag_notes.datasets.world.world_chains`); no model is
+Pure functions of texts and of the facts of a generated data set (data/world/facts.jsonl); no model is
 asked.
 
 A text *states* a fact if one of its sentences has the fact's value and is about its subject. It is about the subject if
@@ -105,10 +105,10 @@ def fact_density(facts: Sequence[Fact], texts: Sequence[str]) -> Density:
     evidence = total = 0
     for text in _checked(texts):
         sentences = _sentences(text)
-        stating = {place for fact in facts for place in _stating(fact, sentences)}
+        stating = {index for fact in facts for index in _stating(fact, sentences)}
         sizes = [sum(any(char.isalnum() for char in token) for token in sentence.split()) for sentence in sentences]
         total += sum(sizes)
-        evidence += sum(sizes[place] for place in stating)
+        evidence += sum(sizes[index] for index in stating)
     return Density(evidence, total)
 
 
@@ -133,21 +133,21 @@ def failure(
         raise InputError("this question needs no fact, so that none can be missed; leave unanswerable questions out")
     if correct:
         return "right"
-    found = {name for _, ids in searches for name in ids}
+    retrieved = {name for _, ids in searches for name in ids}
     for hop, fact in enumerate(facts):
-        if fact.passage_id in found:
+        if fact.passage_id in retrieved:
             continue
         if hop == 0:
             return "first hop not found"
-        wanted = [_plain(name) for name in (*fact.names, facts[hop - 1].value)]
-        asked = any(_has(_plain(query), name) for query, _ in searches for name in wanted)
-        return "second hop not found" if asked else "linking entity not asked for"
+        subject_names = [_plain(name) for name in (*fact.names, facts[hop - 1].value)]
+        is_queried = any(_has(_plain(query), name) for query, _ in searches for name in subject_names)
+        return "second hop not found" if is_queried else "linking entity not asked for"
     if not notes:
         return "answer wrong although the passages have it"
-    kept = [text for text, is_kept in notes if is_kept]
-    if not kept:
+    best_notes = [text for text, is_kept in notes if is_kept]
+    if not best_notes:
         raise InputError("notes were written, but none is marked as kept; the first one always is")
-    if all(facts_held(facts, kept[-1:])):
+    if all(facts_held(facts, best_notes[-1:])):
         return "answer wrong although the note has it"
     return "fact dropped from the note"
 
@@ -164,17 +164,17 @@ def verdicts(facts: Sequence[Fact], notes: Sequence[tuple[str, bool]]) -> list[V
     `notes` are (text, whether it became the best note) in the order of the run; the first is the initial note, which
     no judge sees, and each later one is compared with the note that was best then.
     """
-    found: list[Verdict] = []
+    pairs: list[Verdict] = []
     best = notes[0][0] if notes else ""
-    for text, kept in notes[1:]:
-        found.append(Verdict(kept, note_is_better(facts, best, text)))
-        best = text if kept else best
-    return found
+    for text, is_kept in notes[1:]:
+        pairs.append(Verdict(is_kept, note_is_better(facts, best, text)))
+        best = text if is_kept else best
+    return pairs
 
 
-def judge_agreement(found: Iterable[Verdict]) -> Agreement:
+def judge_agreement(pairs: Iterable[Verdict]) -> Agreement:
     """Count the verdicts of any number of runs."""
-    counts = Counter(found)
+    counts = Counter(pairs)
     return Agreement(
         counts[Verdict(True, True)],
         counts[Verdict(True, False)],
@@ -199,13 +199,13 @@ def _stating(fact: Fact, sentences: Sequence[str]) -> list[int]:
     value, names = _plain(fact.value), [_plain(name) for name in fact.names]
     stating = []
     about = False  # whether what a sentence that refers back speaks of is the subject
-    for place, sentence in enumerate(sentences):
+    for index, sentence in enumerate(sentences):
         plain = _plain(sentence)
-        named = any(_has(plain, name) for name in names)
+        has_name = any(_has(plain, name) for name in names)
         if not _refers_back(sentence, fact.value):
-            about = named
-        if (about or named) and _has(plain, value):
-            stating.append(place)
+            about = has_name
+        if (about or has_name) and _has(plain, value):
+            stating.append(index)
     return stating
 
 
@@ -220,5 +220,5 @@ def _plain(text: str) -> str:
     return normalize_answer(_MARKS.sub(" ", _POSSESSIVE.sub("", text)))
 
 
-def _has(plain: str, wanted: str) -> bool:
-    return f" {wanted} " in f" {plain} "
+def _has(plain: str, words: str) -> bool:
+    return f" {words} " in f" {plain} "

@@ -24,9 +24,9 @@ def parse_answers(text: str, number: int, language: Language = "en") -> tuple[li
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     numbered = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
-    found = {int(match[1]): match[2].strip() for match in numbered} or dict(enumerate(lines, 1))
-    answers = [found.get(place) or CANNOT_INFER[language] for place in range(1, number + 1)]
-    return answers, set(found) == set(range(1, number + 1)) and all(found.values())
+    listed = {int(match[1]): match[2].strip() for match in numbered} or dict(enumerate(lines, 1))
+    answers = [listed.get(index) or CANNOT_INFER[language] for index in range(1, number + 1)]
+    return answers, set(listed) == set(range(1, number + 1)) and all(listed.values())
 
 
 def can_infer(answer: str, language: Language = "en") -> bool:
@@ -50,16 +50,20 @@ def quest_scores(gold: Sequence[str], generated: Sequence[str], language: Langua
         raise InputError(f"answers must be to the same questions: gold has {len(gold)}, generated {len(generated)}")
     if not gold:
         return {}
-    kept = [pair for pair in zip(gold, generated, strict=True) if can_infer(pair[0], language)]
-    scores = {"q_gold": len(kept) / len(gold)}
-    if not kept:
+    inferable = [pair for pair in zip(gold, generated, strict=True) if can_infer(pair[0], language)]
+    scores = {"q_gold": len(inferable) / len(gold)}
+    if not inferable:
         return scores
-    both = [_overlap(theirs, ours, language) for theirs, ours in kept if can_infer(ours, language)]
-    means = [sum(values) / len(both) for values in zip(*both, strict=True)] if both else [0.0, 0.0, 0.0]
-    return scores | {"q_r": len(both) / len(kept)} | dict(zip(("t_p", "t_r", "t_f1"), means, strict=True))
+    overlaps = [_overlap(theirs, ours, language) for theirs, ours in inferable if can_infer(ours, language)]
+    means = [sum(values) / len(overlaps) for values in zip(*overlaps, strict=True)] if overlaps else [0.0, 0.0, 0.0]
+    return scores | {"q_r": len(overlaps) / len(inferable)} | dict(zip(("t_p", "t_r", "t_f1"), means, strict=True))
 
 
 def _overlap(gold: str, generated: str, language: Language) -> tuple[float, float, float]:
-    wanted, given = (Counter(tokens(text, language)) for text in (gold, generated))
-    shared = (wanted & given).total()
-    return shared / given.total(), shared / wanted.total(), 2 * shared / (wanted.total() + given.total())
+    gold_tokens, generated_tokens = (Counter(tokens(text, language)) for text in (gold, generated))
+    shared = (gold_tokens & generated_tokens).total()
+    return (
+        shared / generated_tokens.total(),
+        shared / gold_tokens.total(),
+        2 * shared / (gold_tokens.total() + generated_tokens.total()),
+    )

@@ -34,11 +34,11 @@ def answer_in_passages(
     Answer and passage are normalised alike and containment is that of characters, as in `accuracy`: what a method
     copies from a passage and is right counts here too. Answers with nothing left after normalisation are no gold.
     """
-    wanted = [normal for answer in answers if (normal := normalize_answer(answer, language))]
-    if not wanted:
+    normal_answers = [normal for answer in answers if (normal := normalize_answer(answer, language))]
+    if not normal_answers:
         return None
     texts = (_normalized(field, language) for hit in hits_or_passages for field in _fields(hit))
-    return float(any(answer in text for text in texts for answer in wanted))
+    return float(any(answer in text for text in texts for answer in normal_answers))
 
 
 def gold_clusters(questions: Iterable[Question]) -> dict[str, str]:
@@ -47,20 +47,20 @@ def gold_clusters(questions: Iterable[Question]) -> dict[str, str]:
     Sharing carries over: where a question has one passage in common with each of two, all three are one cluster. A
     question without gold is a cluster of its own.
     """
-    asked = list(questions)
-    earlier = list(range(len(asked)))  # of each question one of its cluster that comes before it, or itself
+    ordered = list(questions)
+    earlier = list(range(len(ordered)))  # of each question one of its cluster that comes before it, or itself
     owner: dict[str, int] = {}  # of each gold passage, the first question that has it
 
-    def first(of: int) -> int:
-        while earlier[of] != of:
-            earlier[of] = of = earlier[earlier[of]]
-        return of
+    def first(index: int) -> int:
+        while earlier[index] != index:
+            earlier[index] = index = earlier[earlier[index]]
+        return index
 
-    for place, question in enumerate(asked):
+    for index, question in enumerate(ordered):
         for passage in question.gold_ids or question.gold_titles:
-            low, high = sorted((first(owner.setdefault(passage, place)), first(place)))
+            low, high = sorted((first(owner.setdefault(passage, index)), first(index)))
             earlier[high] = low
-    return {question.id: asked[first(place)].id for place, question in enumerate(asked)}
+    return {question.id: ordered[first(index)].id for index, question in enumerate(ordered)}
 
 
 def _ids(hits: Sequence[Hit | Passage | str], k: int | None) -> set[str]:

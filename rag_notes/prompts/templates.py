@@ -47,15 +47,15 @@ class Templates:
                 "should hold en/answer_short.txt and the like"
             )
         packaged = _packaged(_base(folder))
-        own = _read(folder)
-        for key in own.keys() & packaged.keys():
-            wanted, found = (set(PLACEHOLDER.findall(text)) for text in (packaged[key], own[key]))
-            if wanted != found:
+        changed = _read(folder)
+        for key in changed.keys() & packaged.keys():
+            expected, actual = (set(PLACEHOLDER.findall(text)) for text in (packaged[key], changed[key]))
+            if expected != actual:
                 raise TemplateError(
-                    f"{folder / key}.txt: placeholders missing: {sorted(wanted - found) or 'none'}, "
-                    f"unknown: {sorted(found - wanted) or 'none'}"
+                    f"{folder / key}.txt: placeholders missing: {sorted(expected - actual) or 'none'}, "
+                    f"unknown: {sorted(actual - expected) or 'none'}"
                 )
-        self._prompts = packaged | own
+        self._prompts = packaged | changed
 
     def fill(self, name: str, language: Language, fields: Mapping[str, Value]) -> str:
         """The prompt `name` with its placeholders replaced by `fields` (passages and lists are laid out as text).
@@ -63,11 +63,11 @@ class Templates:
         Raises TemplateError where the template does not exist in this language or the names do not match.
         """
         body = self.text(name, language)
-        wanted = set(PLACEHOLDER.findall(body))
-        if wanted != set(fields):
+        expected = set(PLACEHOLDER.findall(body))
+        if expected != set(fields):
             raise TemplateError(
-                f"prompt {language}/{name}: missing {sorted(wanted - set(fields)) or 'none'}, "
-                f"unknown {sorted(set(fields) - wanted) or 'none'}"
+                f"prompt {language}/{name}: missing {sorted(expected - set(fields)) or 'none'}, "
+                f"unknown {sorted(set(fields) - expected) or 'none'}"
             )
         return PLACEHOLDER.sub(lambda match: layout(fields[match[1]], language), body)
 
@@ -90,9 +90,9 @@ class Templates:
         """
         chosen = dict(self._prompts)
         if names is not None:
-            wanted = set(names)
-            chosen = {key: body for key, body in chosen.items() if key.partition("/")[2] in wanted}
-            if missing := wanted - {key.partition("/")[2] for key in chosen}:
+            chosen_names = set(names)
+            chosen = {key: body for key, body in chosen.items() if key.partition("/")[2] in chosen_names}
+            if missing := chosen_names - {key.partition("/")[2] for key in chosen}:
                 raise TemplateError(f"no prompt is called {', '.join(sorted(missing))}")
         return {key: hashlib.sha256(body.encode()).hexdigest() for key, body in sorted(chosen.items())}
 

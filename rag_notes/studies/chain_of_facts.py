@@ -12,7 +12,7 @@ from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, 
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.report.pairs import method_pairs
 from rag_notes.report.rows import described
-from rag_notes.running.records import Run, Sample, require_text
+from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study, means
 from rag_notes.types import Fact
@@ -130,7 +130,6 @@ def judged(runs: Sequence[Run], facts_of: Chains, **settings: Any) -> pd.DataFra
 
 def _with_facts(runs: Sequence[Run], facts_of: Chains) -> Iterator[tuple[Run, Sample, tuple[Fact, ...], bool]]:
     for run in runs:
-        require_text(run)
         frame = run.frame().set_index(["method", "question_id"])
         correct = (frame["correctness"] == "right").to_dict()
         for sample in run.samples:

@@ -15,7 +15,7 @@ from rag_notes.metrics.answer import normalize_answer, tokens
 from rag_notes.report.rows import described
 from rag_notes.report.tables import ANSWER_METRICS
 from rag_notes.running.annotate import annotate
-from rag_notes.running.records import Run, Sample, require_text
+from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, means
 from rag_notes.types import InputError, Language, Passage, Question
@@ -118,8 +118,6 @@ def knowledge_density(runs: Sequence[Run], evidence: Sequence[Run]) -> pd.DataFr
     leaves the parse failures out. `density_marked` is the paper's: the tokens of all that the model named as evidence,
     copied word for word or not. `performance` is the mean of the metrics of the question's task, from 0 to 1.
     """
-    for run in [*runs, *evidence]:
-        require_text(run)
     marked = {(run.dataset, *sample.key): sample for run in evidence for sample in run.samples}
     rows = [
         {"dataset": run.dataset, "method": sample.method, "question_id": sample.question.id}

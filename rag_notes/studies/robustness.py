@@ -12,7 +12,7 @@ from rag_notes.papers.numbers import paper_cells
 from rag_notes.report.rows import described
 from rag_notes.report.tables import counts
 from rag_notes.retrieval.noise import is_gold
-from rag_notes.running.records import Run, require_text
+from rag_notes.running.records import Run
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study, means
 
@@ -63,7 +63,6 @@ class Robustness(Study):
         columns = {"all_gold_first": "all_gold", "answer_in_passages_first": "answer"}
         rows: list[dict[str, Any]] = []
         for run in self.noisy:
-            require_text(run)
             for sample in run.samples:
                 if sample.error is None:
                     gold = [is_gold(sample.question, passage) for passage in searches(sample.trace)[0].read]
