@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Hashable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ SIDES = (("method", "setting"), ("other", "other_setting"))
 _OF_RUN = ("retriever", "noise", "questions")  # settings of a claim that belong to a run, not to its method
 _TRAINED = {"deepnote_dpo": ("deepnote", "dnalign"), "chain_of_note_hybrid": ("retrieve_read", "hybrid")}
 _LIMITS = ("max_step", "max_failure", "collector_iterations", "invalid_updates", "max_iterations")
-_PRINTED = {"without": "w/o", "top_k": "top-k"}
+_PRINTED = {"without": "w/o {}", "top_k": "top-k {}", "noise": "{} % noise"}
 
 
 class NotRunError(LookupError):
@@ -87,21 +88,26 @@ def system_of(method: str, setting: str, dataset: str = "", metric: str = "") ->
 
 def comparison_label(row: Mapping[Hashable, Any]) -> str:
     """Return the name of a claim: `DeepNote – Vanilla RAG`, or of one method's settings `DeepNote: 3-2 – 1-1`."""
-    first, second = (system_label(row, *side) for side in SIDES)
-    name = label_of(str(row["method"]))
-    if row["method"] == row["other"]:
-        return f"{name}: " + " – ".join(label.removeprefix(name).strip() or "whole" for label in (first, second))
-    return " – ".join(filter(None, (first, second)))
+    name, other = (label_of(str(row[method])) if row[method] else "" for method, _ in SIDES)
+    settings, other_settings = (_settings_label(str(row[setting])) for _, setting in SIDES)
+    if name == other:
+        return f"{name}: {settings or 'whole'} – {other_settings or 'whole'}"
+    if other and settings and settings == other_settings:
+        return f"{name} – {other}, both {settings}"
+    return " – ".join(side for side in (f"{name} {settings}".strip(), f"{other} {other_settings}".strip()) if side)
 
 
 def system_label(row: Mapping[Hashable, Any], method: str, setting: str) -> str:
     """Return the name of one side of a claim: the method's label, the limits of its loop (`3-2`), other settings."""
-    if not row[method]:
-        return ""
-    pairs = dict(pair.split("=") for pair in str(row[setting]).split(";") if pair)
-    limits = "-".join(value for name, value in pairs.items() if name in _LIMITS)
-    others = [f"{_PRINTED.get(name, name)} {value}" for name, value in pairs.items() if name not in _LIMITS]
-    return " ".join([label_of(str(row[method])), *filter(None, [limits]), *others]).replace("_", " ")
+    return f"{label_of(str(row[method]))} {_settings_label(str(row[setting]))}".strip()
+
+
+def _settings_label(setting: str) -> str:
+    pairs = [pair.split("=") for pair in setting.split(";") if pair]
+    limits = "-".join(value for name, value in pairs if name in _LIMITS)
+    others = [_PRINTED.get(name, f"{name} {{}}").format(value) for name, value in pairs if name not in _LIMITS]
+    parts = re.sub(r"\b[a-z]{2,3}\b(?=$|\+)", lambda part: part[0].upper(), " ".join([*filter(None, [limits]), *others]))
+    return parts.replace("_", " ").replace("+", " and ")
 
 
 def _function(method: str) -> tuple[Callable[..., Any], dict[str, Any]]:

@@ -6,13 +6,10 @@ from rag_notes.config import Config, build_methods, load_study
 from rag_notes.files import here
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.verification import verify
+from rag_notes.running.publish import published_runs
 from rag_notes.running.records import Run, load_runs, run_folders
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
-
-VARIED = ("ablation", "thresholds", "top_k", "robustness")
-"""The studies whose variants and noise ratios are run beside all methods."""
-
 
 async def run(config: Config, *, progress: bool = True) -> "Verification":
     """Run every method and every setting that the papers' tables vary. Raises as `run_methods`."""
@@ -28,9 +25,10 @@ async def run(config: Config, *, progress: bool = True) -> "Verification":
 
 
 def parts(config: Config) -> list[Config]:
-    """Return the configurations of which a study consists: its own, and for the verification those of `VARIED`."""
+    """Return the configurations of which a study consists: its own, and for the verification those with variants."""
+    others = ("ablation", "thresholds", "top_k", "robustness") if config.study.name == "verification" else ()
     options = [option for option in config.options if not option.startswith(("study=", "method="))]
-    return [config, *(load_study(name, options) for name in VARIED if config.study.name == "verification")]
+    return [config, *(load_study(name, options) for name in others)]
 
 
 class Verification(Study):
@@ -39,5 +37,5 @@ class Verification(Study):
     def table(self) -> pd.DataFrame:
         """Return the rows of `verify`, those on data sets that no paper has first."""
         own = [name for name in self.config.dataset if name not in set(paper_claims()["dataset"])]
-        runs = load_runs(run_folders(here() / self.config.runs, published=True)).values()
-        return verify(runs, own=own, resamples=self.config.resamples)
+        runs = load_runs(run_folders(here() / self.config.runs))
+        return verify([*runs.values(), *published_runs()], own=own, resamples=self.config.resamples)
