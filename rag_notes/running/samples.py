@@ -1,25 +1,27 @@
-"""The answers of a run: a line of `samples.jsonl` each, read one by one, and as the columns of a frame."""
+"""The answers of a run: a line of `samples.jsonl` each, or a row of a frame."""
 
-from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
-from pydantic import TypeAdapter, ValidationError
+import pandas as pd
+from pydantic import TypeAdapter
 
 from rag_notes.events import Counts, Event
 from rag_notes.metrics.retrieval import gold_clusters
-from rag_notes.running.correctness import correctness
 from rag_notes.types import InputError, Question
 
 AGAIN = "run the same command again (stored responses are taken)"
+_CHUNK = 4096  # samples that are in memory at once while a frame is built
+_DECIDING = ("reject", "yes_no_acc", "str_hit", "acc")  # the metrics by which an answer is right, the first that it has
+T = TypeVar("T")
 
 
 class RecordError(InputError):
-    """A run folder that cannot be read or does not belong to this run."""
+    """A run folder that cannot be read, or that holds another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +33,16 @@ class SampleError:
     traceback: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.message}" if self.traceback else self.message
-
-    @property
-    def raised_in(self) -> str:
-        """File, line and function where it was raised, "" of a failed call."""
-        return self.traceback.rpartition("\n")[2]
+        line = self.traceback.rpartition("\n")[2]
+        return f"{self.kind}: {self.message} ({line})" if line else self.message
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one method did with one question.
+    """The answer of one method to one question, with its scores and trace.
 
-    `metrics` are those of the question's task, of retrieval, and `cost` in US dollars where the model has a price;
-    `seconds` are the time of its calls when they were made, in which no other sample of the same call counts less.
+    `metrics` are those of the question's task and of retrieval, and `cost` in US dollars where the model has a price;
+    `seconds` is the time that its calls took when they were made.
     """
 
     method: str
@@ -63,16 +61,16 @@ class Sample:
 
 
 def gold_answers(question: Question) -> list[str]:
-    """The gold answers of a question; of one with several readings, one of each."""
+    """Return the gold answers of a question; of one with several readings, one of each."""
     return list(question.answers) or [pair.answers[0] for pair in question.qa_pairs]
 
 
 class _Step(msgspec.Struct):
-    event: str = ""
+    event: str
 
 
 class _Row(msgspec.Struct):
-    """A line of samples.jsonl as the frame needs it: without the content of its trace."""
+    """A sample as a frame needs it: without the content of its trace."""
 
     method: str
     question: Question
@@ -84,101 +82,84 @@ class _Row(msgspec.Struct):
     seconds: float | None = None
 
 
-class _Id(msgspec.Struct):
-    id: str
-
-
-class _Key(msgspec.Struct):
-    method: str
-    question: _Id
-
-
-_SAMPLE = TypeAdapter(Sample)
-_ROWS, _KEYS = msgspec.json.Decoder(_Row), msgspec.json.Decoder(_Key)
+_SAMPLE, _ROW = TypeAdapter(Sample), msgspec.json.Decoder(_Row)
 
 
 @dataclass(frozen=True)
 class SampleFile:
-    """The samples in a file, of all methods or these, read anew each time they are iterated.
+    """The samples in a file, of all methods or of these, read anew each time they are iterated.
 
-    Raises RecordError naming the line and the field where one is malformed.
+    Raises RecordError naming line and field where one is malformed.
     """
 
     path: Path
-    methods: frozenset[str] | None = None
+    methods: tuple[str, ...] | None = None
     question_id: str | None = None
 
     def __iter__(self) -> Iterator[Sample]:
-        for number, line in self._lines():
-            try:
-                sample = _SAMPLE.validate_json(line)
-            except ValidationError as error:
-                first = error.errors()[0]
-                raise self._error(number, f"field {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-            yield sample
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self._lines())
+        return self._read(_SAMPLE.validate_json)
 
     def rows(self) -> Iterator[_Row]:
-        """The same samples without the content of their traces."""
-        for number, line in self._lines():
-            try:
-                row = _ROWS.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise self._error(number, error) from None
-            yield row
+        """Read the samples without the content of their traces."""
+        return self._read(_ROW.decode)
 
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
+    def _read(self, parse: Callable[[bytes], T]) -> Iterator[T]:
+        question = {} if self.question_id is None else {"question": {"id": self.question_id}}
+        keys = [msgspec.json.encode({"method": method, **question}) for method in self.methods or ()]
+        starts = tuple(key.rstrip(b"}") + b"," for key in keys)  # method and question id come first in a line
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if self.methods is not None:
+                if self.methods is None or line.startswith(starts):
                     try:
-                        key = _KEYS.decode(line)
-                    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                        raise self._error(number, error) from None
-                    if key.method not in self.methods or self.question_id not in (None, key.question.id):
-                        continue
-                yield number, line
-
-    def _error(self, number: int, problem: object) -> RecordError:
-        return RecordError(f"{self.path}, line {number}: not a sample: {problem}; {AGAIN}")
+                        yield parse(line)
+                    except (msgspec.DecodeError, ValueError) as error:
+                        problem = f"{self.path}, line {number}: not a sample: {error}"
+                        raise RecordError(f"{problem}; {AGAIN}") from None
 
 
-def columns_of(rows: Iterable[_Row | Sample]) -> dict[str, Any]:
-    """The columns of a frame of these answers, as `rag_notes.running.records.Run.frame` has them."""
+def frame_of(samples: Iterable[_Row | Sample], **settings: Any) -> pd.DataFrame:
+    """Build the frame of answers, as `rag_notes.running.records.Run.frame`; the settings are its first columns."""
     questions: dict[str, Question] = {}
-    texts: dict[str, list[str | None]] = {
-        name: [] for name in ("method", "question_id", "answer", "error", "error_kind", "correctness")
-    }
-    metrics: dict[str, array[float]] = {}
-    counts = {count.name: array("q") for count in fields(Counts)}
-    seconds = array("d")
-    for number, row in enumerate(rows):
-        questions.setdefault(row.question.id, row.question)
-        error = (None, None) if row.error is None else (str(row.error), row.error.kind)
-        values = (row.method, row.question.id, row.answer, *error, correctness(row))
-        for column, value in zip(texts.values(), values, strict=True):
-            column.append(value)
-        for name, score in row.metrics.items():
-            metrics.setdefault(name, array("d", [np.nan]) * number).append(score)
-        for scores in metrics.values():
-            if len(scores) == number:
-                scores.append(np.nan)
-        for name, numbers in counts.items():
-            numbers.append(getattr(row.counts, name))
-        seconds.append(np.nan if row.seconds is None else row.seconds)
-    ordered = [questions[str(name)] for name in texts["question_id"]]
+    remaining, frames = iter(samples), []
+    while rows := [_row(sample, questions) for sample in islice(remaining, _CHUNK)]:
+        frames.append(pd.DataFrame(rows))
+    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*_COLUMNS, *_COUNTS])
     clusters = gold_clusters(questions.values())
-    totals = {name: np.array(column) for name, column in counts.items()}
-    return {
-        **{name: texts[name] for name in ("method", "question_id")},
-        "cluster": [clusters[question.id] for question in ordered],
-        **{name: [getattr(question, name) for question in ordered] for name in ("type", "hops", "task", "question")},
-        "gold": ["; ".join(gold_answers(question)) for question in ordered],
-        **{name: texts[name] for name in ("answer", "error", "error_kind", "correctness")},
-        **{name: np.array(column) for name, column in metrics.items()},
-        **totals,
-        "tokens": totals["prompt_tokens"] + totals["completion_tokens"],
-        "seconds": np.array(seconds),
-    }
+    frame.insert(2, "cluster", frame["question_id"].map(clusters))
+    for place, (name, value) in enumerate(settings.items()):
+        frame.insert(place, name, value)
+    return frame
+
+
+_COLUMNS = ("method", "question_id", "type", "hops", "task", "question", "gold", "answer", "error", "error_kind")
+_COLUMNS += ("correctness",)
+_COUNTS = (*Counts.__dataclass_fields__, "tokens", "seconds")
+
+
+def _row(sample: _Row | Sample, questions: dict[str, Question]) -> dict[str, Any]:
+    question, error, counts = sample.question, sample.error, sample.counts
+    question = questions.setdefault(question.id, question)  # so that texts are in memory once
+    texts = (question.type, question.hops, question.task, question.question, "; ".join(gold_answers(question)))
+    errors = (None, None) if error is None else (str(error), error.kind)
+    values = (sample.method, question.id, *texts, sample.answer, *errors, correctness(sample))
+    tokens = {"tokens": counts.prompt_tokens + counts.completion_tokens, "seconds": sample.seconds}
+    return dict(zip(_COLUMNS, values, strict=True)) | sample.metrics | asdict(counts) | tokens
+
+
+def correctness(sample: _Row | Sample) -> str:
+    """Return whether an answer is right: right, wrong, parse failure, error or unscored.
+
+    The metric of the question's task decides: `reject`, `yes_no_acc`, `str_hit` or `acc`, whichever the sample has
+    first, and right is 1. An answer that is not right is a parse failure rather than wrong where it is blank, says
+    neither yes nor no, or had to be read from a response that could not be read. `error` is a question that failed,
+    `unscored` one without any of these metrics.
+    """
+    metrics = sample.metrics
+    if sample.error is not None:
+        return "error"
+    deciding = next((metrics[name] for name in _DECIDING if name in metrics), None)
+    if deciding is None or deciding == 1:
+        return "unscored" if deciding is None else "right"
+    unread = metrics.get("empty") or metrics.get("yes_no_unread")
+    # A parse failure on the way does not count: the answer itself has to be unreadable.
+    return "parse failure" if unread or (sample.trace and sample.trace[-1].event == "parse_failure") else "wrong"
