@@ -14,7 +14,7 @@ from typing import IO, Any, BinaryIO
 
 import msgspec
 
-from rag_notes.events import answered, count
+from rag_notes.events import Ask, answered, count
 from rag_notes.files import replacing, saying_full
 from rag_notes.llm.client import LLM
 from rag_notes.llm.errors import FatalLLMError, LLMError, SpendingLimitError, encodable
@@ -119,11 +119,17 @@ async def _answer(rag: Rag, name: str, method: Method, llm: LLM, *, scored: bool
         error = SampleError(type(failure).__name__, str(failure), lines)
     metrics = score(rag.question, answer, rag.trace) if scored and error is None else {}
     asks = answered(rag.trace)
-    prices = [(llm.of(ask.stage).price, ask) for ask in asks]
-    if error is None and llm.price is not None and all(price is not None for price, _ in prices):
-        metrics["cost"] = sum(price.of(ask.prompt_tokens, ask.completion_tokens) for price, ask in prices if price)
+    costs = [_cost(ask, llm) for ask in asks]
+    if error is None and None not in costs and (costs or llm.price is not None):
+        metrics["cost"] = sum(cost for cost in costs if cost is not None)
     seconds = round(sum(rag.taken[ask.key][0] for ask in asks), 3)
     return Sample(name, rag.question, answer, error, metrics, count(rag.trace), rag.trace, seconds)
+
+
+def _cost(ask: Ask, llm: LLM) -> float | None:
+    """What a call costs without a store, in US dollars."""
+    price = llm.of(ask.stage).price
+    return None if price is None else price.of(ask.prompt_tokens, ask.completion_tokens)
 
 
 class _Writer(ExitStack):
@@ -146,10 +152,11 @@ class _Writer(ExitStack):
             if earlier is not None and earlier.fingerprint != info.fingerprint:
                 raise RecordError(f"{folder}: holds a run with other settings; name another folder or move it away")
             self._folder.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.enter_context(tempfile.TemporaryFile(dir=self._folder.parent))
+            file = tempfile.TemporaryFile(dir=self._folder.parent)  # noqa: SIM115 - closed with this
+            self._file = self.enter_context(file)
         self._calls, self._prompts = set[str](), set[str]()
-        self._errors = self._prompt_tokens = self._completion_tokens = 0
-        self._cost: int | None = 0 if llm.price is not None else None
+        self._errors = self._prompt_tokens = self._completion_tokens = self._cost = 0
+        self._priced = True
 
     def add(self, sample: Sample, rag: Rag) -> None:
         """Take a sample, and add up what its calls cost that no other sample has made."""
@@ -168,9 +175,9 @@ class _Writer(ExitStack):
                 self._calls.add(ask.key)
                 self._prompt_tokens += ask.prompt_tokens
                 self._completion_tokens += ask.completion_tokens
-                price = self._llm.of(ask.stage).price
-                cost = 0.0 if price is None else price.of(ask.prompt_tokens, ask.completion_tokens)
-                self._cost = None if price is None or self._cost is None else self._cost + round(cost * _COST_UNIT)
+                cost = _cost(ask, self._llm)
+                self._priced &= cost is not None
+                self._cost += round((cost or 0) * _COST_UNIT)
 
     def progress(self) -> str:
         """What the calls of this process took so far."""
@@ -182,7 +189,8 @@ class _Writer(ExitStack):
 
     def finish(self, status: str) -> Run:
         """Write the run; a finished one is not replaced by one that was stopped."""
-        cost = None if self._cost is None else self._cost / _COST_UNIT
+        priced = self._priced and (self._calls or self._llm.price is not None)
+        cost = self._cost / _COST_UNIT if priced else None
         usage = Usage(len(self._calls), self._prompt_tokens, self._completion_tokens, cost)
         prompts = {name: digest for name, digest in self._info.prompts.items() if name in self._prompts}
         info = replace(self._info, status=status, usage=usage, prompts=prompts)

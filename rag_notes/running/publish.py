@@ -1,27 +1,26 @@
-"""Runs without the text of their data set, as a frame: what may be given away where questions and passages may not."""
+"""Runs without the text of their data set, as frames: what may be given away where questions and passages may not."""
 
 import hashlib
 import io
 import lzma
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pandas as pd
 
-from rag_notes.events import Ask, Counts, Decision, Event, Found, Note, ParseFailure, Search, answered
+from rag_notes.events import Ask, Counts, Decision, Event, ParseFailure, Search, answered
 from rag_notes.files import SHIPPED, write_atomically
 from rag_notes.running.quest_scores import with_quest_scores
-from rag_notes.running.records import Progress, Run, RunInfo, load_run
-from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleError
+from rag_notes.running.records import Run, RunInfo, load_run
+from rag_notes.running.samples import AGAIN, RecordError
 from rag_notes.types import InputError, Question
 
 PUBLISHED = SHIPPED / "data" / "results"
-"""The folder of the runs that come with the project: a table a data set, and `runs.json` with the settings."""
+"""The folder of the runs that come with the project: a table for each data set, and `runs.json` with the settings."""
 
 SHORT = 60
 """Characters up to which an answer is published as it is."""
@@ -29,93 +28,69 @@ SHORT = 60
 VERDICTS = ("useful", "useless", "true", "false")
 """The responses that are published as they are, without the braces and keys around them."""
 
-_WORDS = 3  # up to which the outcome of a decision is a label, and no text
-_TEXTS = ("run", "model", "method", "question_id", "cluster", "type", "task", "answer", "error_kind", "correctness")
-_TEXTS += ("trace", "requests")
-_COUNTS = tuple(Counts.__dataclass_fields__)
+_TEXTS = (
+    *("run", "model", "method", "question_id", "cluster", "type", "task", "answer", "error_kind", "correctness"),
+    *("trace", "requests"),
+)
+_KEY = ["method", "question_id"]
 
 
 def without_text(run: Run) -> Run:
-    """The run as it is published: its frame without the text of questions, gold answers, passages and errors.
+    """Return the run as it is published: a frame without the text of questions, gold answers, passages and errors.
 
-    Of answers over `SHORT` characters there is a hash. `trace` has a word for each event: a stage with its verdict
-    (`VERDICTS`), a search with a 1 for each gold passage; `requests` is a hash of the keys of all calls.
+    An answer over `SHORT` characters is a hash. The column `trace` has a word for each event, see `_word`; `requests`
+    is a hash of the keys of the requests.
     """
     if run.info.published:
         return run
-    frame = run.frame()
-    answers = [text if len(text) <= SHORT else _digest(text) for text in frame["answer"]]
-    words = pd.DataFrame(
-        [
-            (sample.method, sample.question.id, _words(sample), _digest(" ".join(ask.key[:16] for ask in asks)))
-            for sample in run.samples
-            for asks in [answered(sample.trace)]
-        ],
-        columns=["method", "question_id", "trace", "requests"],
-    )
-    frame = frame.assign(question="", gold="", answer=answers).merge(words, "left", ["method", "question_id"])
-    frame["error"] = frame["error"].where(frame["error"].isna(), "(not published)")
-    # Paths and addresses are the user's own.
-    return _published(replace(run.info, endpoint="", published=True), frame, run.folder)
+    frame = run.frame().assign(question="", gold="", answer=lambda frame: frame["answer"].map(_short))
+    frame["error"] = frame["error_kind"].notna().map({True: "(not published)", False: None})
+    words = [
+        (sample.method, sample.question.id, _trace(sample.trace, sample.question), _digest(" ".join(requests)))
+        for sample in run.samples
+        for requests in [[ask.key[:16] for ask in answered(sample.trace)]]
+    ]
+    frame = frame.merge(pd.DataFrame(words, columns=[*_KEY, "trace", "requests"]), "left", _KEY)
+    return Run(replace(run.info, published=True), (), run.folder, frame)
 
 
 def publish(
     folders: Sequence[str | Path], into: str | Path = PUBLISHED, methods: Sequence[str] | None = None
 ) -> list[str]:
-    """Write runs without text to the tables below `into`; returns the runs' names.
+    """Write runs without text to the tables in `into`, with `methods` these alone; returns the runs' names.
 
-    With `methods` their part alone is written, and the usage stays that of the run. Runs of RAGQuestEval among the
-    folders give their scores to the answers that they are about. Raises RecordError as
-    `rag_notes.running.records.load_run`, and for a run that is not finished or lacks a method; InputError where others
-    of its methods are published there already, and where an annotation is of other answers.
+    Runs of RAGQuestEval among the folders give their scores to the answers that they are about. Raises RecordError as
+    `rag_notes.running.records.load_run`, and for a run that is not finished; InputError where it lacks a method.
     """
     runs = {Path(folder).resolve().name: load_run(folder) for folder in folders}
-    for name, run in runs.items():
+    infos = _read_infos(Path(into))
+    names = []
+    for name, run in with_quest_scores(runs).items():
         if not run.info.finished:
             raise RecordError(f"{name}: is not finished ({run.info.status}); {AGAIN}")
-    scored = with_quest_scores(runs)
-    answers = {name: run for name, run in scored.items() if run.info.condition.annotates is None}
-    if len(answers) < len(runs) and all(answers[name] is runs[name] for name in answers):
-        raise InputError("RAGQuestEval's scores are of the answers of another run; name that run, too")
-    infos = _read_infos(Path(into))
-    for name, run in answers.items():
-        chosen = [name for name in run.methods if methods is None or name in methods]
-        if lacking := sorted({*(methods or ())} - {*chosen}):
-            raise RecordError(f"{name}: has no method {lacking[0]}; there is {', '.join(run.methods)}")
-        if name in infos and (lost := sorted(infos[name].methods.keys() - set(chosen))):
-            raise InputError(f"{into}: {name} has {', '.join(lost)} there, too; name all methods at once")
-        part = without_text(run.only(chosen))
-        frame = part.frame()
-        progress = Progress(len(frame), len(frame), int(frame["error"].notna().sum()))
-        infos[name] = replace(part.info, samples=progress)
-        _write_table(Path(into), run.dataset, name, frame)
+        if run.info.condition.annotates is None:
+            if unknown := sorted({*(methods or ())} - {*run.methods}):
+                raise InputError(f"{name}: has no method {unknown[0]}; there is {', '.join(run.methods)}")
+            part = without_text(run.only(methods or run.methods))
+            _write_table(Path(into) / f"{run.dataset}.csv.xz", name, part.frame())
+            infos[name] = part.info
+            names.append(name)
     text = msgspec.json.format(msgspec.json.encode(dict(sorted(infos.items()))), indent=1)
     write_atomically(Path(into) / "runs.json", text.decode() + "\n")
-    return list(answers)
+    return names
 
 
 def published_runs(folder: str | Path = PUBLISHED) -> list[Run]:
-    """The published runs, by name; `run.folder.name` is the name. Raises RecordError where a table is malformed."""
-    folder = Path(folder)
-    infos = _read_infos(folder)
-    tables = {dataset: _read_table(folder, dataset) for dataset in {info.dataset.name for info in infos.values()}}
-    runs = []
-    for name, info in infos.items():
-        rows = tables[info.dataset.name]
-        frame = rows[rows["run"] == name].drop(columns="run").reset_index(drop=True)
-        lacking = [column for column in frame if column not in (*_TEXTS, *_COUNTS) and frame[column].isna().all()]
-        condition = info.condition
-        frame = frame.drop(columns=[column for column in lacking if column != "seconds"]).assign(
-            dataset=Run(info).label, model=info.model, noise_percent=condition.noise_percent, repeat=info.repeat
-        )
-        frame["error_kind"] = frame["error_kind"].where(frame["error_kind"] != "", None)
-        frame["error"] = frame["error_kind"].where(frame["error_kind"].isna(), "(not published)")
-        first = ["dataset", "model", "noise_percent", "repeat", "method", "question_id", "cluster", "type", "hops"]
-        first += ["task", "question", "gold", "answer", "error", "error_kind", "correctness"]
-        frame = frame.assign(question="", gold="")
-        frame = frame[[*first, *(column for column in frame if column not in first)]]
-        runs.append(_published(info, frame, folder / name))
-    return runs
+    """Return the published runs, in the order of their names, `run.folder.name`. Raises RecordError as it reads."""
+    infos = _read_infos(Path(folder))
+    datasets = {info.dataset.name for info in infos.values()}
+    tables = {
+        dataset: dict(iter(_read_table(Path(folder) / f"{dataset}.csv.xz").groupby("run"))) for dataset in datasets
+    }
+    return [
+        Run(info, (), Path(folder) / name, _frame(info, tables[info.dataset.name][name]))
+        for name, info in infos.items()
+    ]
 
 
 def check(run: Run, published: Run) -> Counter[tuple[str, str]]:
@@ -124,131 +99,93 @@ def check(run: Run, published: Run) -> Counter[tuple[str, str]]:
     Returns how many there are by method and result: `same`, `other answer`, `other calls` (the same answer, by other
     requests), `not published`, and `not run`.
     """
-    columns = ["method", "question_id", "answer", "error_kind", "requests"]
-    pairs = (
-        without_text(run)
-        .frame()[columns]
-        .merge(
-            published.frame()[columns], "outer", ["method", "question_id"], suffixes=("", "_published"), indicator=True
-        )
-    )
-    results = []
-    for pair in pairs.fillna("").itertuples():
-        if pair._merge != "both":
-            results.append("not published" if pair._merge == "left_only" else "not run")
-        elif (pair.answer, pair.error_kind) != (pair.answer_published, pair.error_kind_published):
-            results.append("other answer")
-        else:
-            results.append("same" if pair.requests == pair.requests_published else "other calls")
-    return Counter(zip(pairs["method"], results, strict=True))
+    columns = [*_KEY, "answer", "error_kind", "requests"]
+    sides = [side.frame()[columns].fillna("") for side in (without_text(run), published)]
+    pairs = sides[0].merge(sides[1], "outer", _KEY, suffixes=("", "_published"), indicator="side")
+    result = pairs["side"].map({"left_only": "not published", "right_only": "not run", "both": "same"}).astype(str)
+    result[(result == "same") & (pairs["requests"] != pairs["requests_published"])] = "other calls"
+    for name in ("answer", "error_kind"):
+        result[pairs["side"].eq("both") & (pairs[name] != pairs[f"{name}_published"])] = "other answer"
+    return Counter(zip(pairs["method"], result, strict=True))
 
 
-@dataclass(frozen=True)
-class _PublishedSamples:
-    """The samples of a published frame, their traces without text; passages are called `gold` and `other`."""
-
-    frame: pd.DataFrame
-
-    def __iter__(self) -> Iterator[Sample]:
-        scores = [name for name in self.frame if name not in (*_TEXTS, *_COUNTS, "seconds", "tokens", *_NO_SCORES)]
-        for row in self.frame.to_dict("records"):
-            gold = ("gold",) if pd.notna(row.get("all_gold_first")) else ()
-            names = ("task", "type", "hops")
-            yield Sample(
-                row["method"],
-                Question(row["question_id"], "", gold_ids=gold, **{name: row[name] for name in names}),
-                row["answer"],
-                None if pd.isna(row["error"]) else SampleError(row["error_kind"], row["error"]),
-                {name: row[name] for name in scores if pd.notna(row[name])},
-                Counts(**{name: row[name] for name in _COUNTS}),
-                [_event(word) for word in row["trace"].split()],
-                row["seconds"],
-            )
-
-
-_NO_SCORES = ("dataset", "noise_percent", "repeat", "hops", "question", "gold", "error")
-
-
-def _published(info: RunInfo, frame: pd.DataFrame, folder: Path | None) -> Run:
-    return Run(info, _PublishedSamples(frame), folder, frame)
-
-
-def _words(sample: Sample) -> str:
-    return " ".join(filter(None, (_word(event, sample.question) for event in sample.trace)))
+def _trace(trace: Sequence[Event], question: Question) -> str:
+    return " ".join(filter(None, (_word(event, question) for event in trace)))
 
 
 def _word(event: Event, question: Question) -> str:
+    """One word: `search:01000`, 1 for a gold passage; `stage` of a call, with a verdict as in `stage=useful`; `!stage`
+    of a response that could not be read; `stage>outcome` of a decision by rule; nothing for notes and stops.
+    """
     match event:
         case Search():
             return "search:" + "".join(str(int(hit.id in question.gold_ids)) for hit in event.hits)
         case Ask():
             words = re.findall(r"\w+", (event.response or "").casefold())
-            verdict = words and words[-1] in VERDICTS and set(words[:-1]) <= {"result", "status"}
-            return f"{event.stage}={words[-1]}" if verdict else event.stage
+            is_verdict = words and words[-1] in VERDICTS and set(words[:-1]) <= {"result", "status"}
+            return f"{event.stage}={words[-1]}" if is_verdict else event.stage
         case ParseFailure():
             return f"!{event.stage}"
-        case Decision() if len(event.outcome.split()) <= _WORDS:
-            return f"{event.what}>{'_'.join(event.outcome.split())}"
-        case Note():
-            return "note:kept" if event.kept else "note:dropped"
+        case Decision() if len(event.outcome.split()) <= 3:  # a label, no text
+            return "_".join(f"{event.what}>{event.outcome}".split())
     return ""
 
 
-def _event(word: str) -> Event:
-    kind, _, content = word.partition(":")
-    if kind == "search":
-        hits = [Found("gold" if digit == "1" else "other", "", "", 0.0) for digit in content]
-        return Search("", len(hits), hits)
-    if kind == "note":
-        return Note("", kept=content == "kept")
-    if word.startswith("!"):
-        return ParseFailure(word[1:])
-    if ">" in word:
-        what, _, outcome = word.partition(">")
-        return Decision(what, outcome.replace("_", " "))
-    stage, _, verdict = word.partition("=")
-    return Ask(stage, "", verdict)
+def _short(answer: str) -> str:
+    return answer if len(answer) <= SHORT else _digest(answer)
 
 
 def _digest(text: str) -> str:
     """`sha256:` and the first 16 hexadecimal digits of a text's hash; what has this form stays as it is."""
-    if re.fullmatch(r"sha256:[0-9a-f]{16}", text):
-        return text
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return text if re.fullmatch(r"sha256:\w{16}", text) else f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _frame(info: RunInfo, rows: pd.DataFrame) -> pd.DataFrame:
+    """The frame of a run from its rows in a table, as `Run.frame`."""
+    counts = [field.name for field in fields(Counts)]
+    unknown = [name for name in rows if name not in (*_TEXTS, *counts, "seconds") and rows[name].isna().all()]
+    frame = rows.drop(columns=["run", *unknown]).assign(question="", gold="").reset_index(drop=True)
+    frame["error_kind"] = frame["error_kind"].mask(frame["error_kind"] == "")
+    frame["error"] = frame["error_kind"].notna().map({True: "(not published)", False: None})
+    condition = info.condition
+    frame = frame.assign(
+        dataset=Run(info).label, model=info.model, noise_percent=condition.noise_percent, repeat=info.repeat
+    )
+    first = ["dataset", "model", "noise_percent", "repeat", "method", "question_id", "cluster", "type", "hops"]
+    first += ["task", "question", "gold", "answer", "error", "error_kind", "correctness"]
+    return frame[[*first, *frame.columns.difference(first, sort=False)]]
 
 
 def _read_infos(folder: Path) -> dict[str, RunInfo]:
-    path = folder / "runs.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, RunInfo])
+        return msgspec.json.decode((folder / "runs.json").read_bytes(), type=dict[str, RunInfo])
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RecordError(f"{path}: not the settings of published runs ({error}); fetch it again") from None
+        raise RecordError(f"{folder / 'runs.json'}: not the settings of runs ({error}); fetch it again") from None
 
 
-def _read_table(folder: Path, dataset: str) -> pd.DataFrame:
-    path = folder / f"{dataset}.csv.xz"
+def _read_table(path: Path) -> pd.DataFrame:
     try:
-        with lzma.open(path) as file:
-            content = file.read()
-        names = pd.read_csv(io.BytesIO(content), nrows=0).columns
-        texts: Mapping[str, Any] = {name: str for name in names if name in _TEXTS}
-        missing = {name: [""] for name in names if name not in texts}
+        content = lzma.decompress(path.read_bytes())
+        columns = content.partition(b"\n")[0].decode().split(",")
         return pd.read_csv(
-            io.BytesIO(content), dtype=texts, keep_default_na=False, na_values=missing, float_precision="round_trip"
+            io.BytesIO(content),
+            dtype=dict.fromkeys(_TEXTS, str),
+            keep_default_na=False,
+            na_values={name: [""] for name in columns if name not in _TEXTS},
+            float_precision="round_trip",
         )
-    except (FileNotFoundError, lzma.LZMAError, EOFError, ValueError) as error:
+    except (FileNotFoundError, lzma.LZMAError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read ({error}); fetch or publish it again") from None
 
 
-def _write_table(folder: Path, dataset: str, name: str, frame: pd.DataFrame) -> None:
-    """Put the rows of a run into the table of its data set, in the place of those that it has there."""
-    path = folder / f"{dataset}.csv.xz"
+def _write_table(path: Path, name: str, frame: pd.DataFrame) -> None:
+    """Put the rows of a run into a table, in the place of those that it has there."""
     rows = frame.drop(columns=["dataset", "question", "gold", "error"])
     rows.insert(0, "run", name)
     if path.exists():
-        others = _read_table(folder, dataset)
+        others = _read_table(path)
         rows = pd.concat([others[others["run"] != name], rows]).sort_values("run", kind="stable")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(lzma.compress(rows.to_csv(index=False, lineterminator="\n").encode(), preset=9))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from rag_notes.config import (
     Config,
@@ -69,7 +70,7 @@ async def run_on(
     templates = build_templates(config)
     info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=repeat)
     folder = here() / config.runs / f"{slug(f'{Run(info).label}-{llm.model}')}-{info.fingerprint}"
-    options = {"folder": folder, "info": info, "templates": templates, "study": config.study.name}
+    options: dict[str, Any] = {"folder": folder, "info": info, "templates": templates, "study": config.study.name}
     return await evaluate(methods, dataset, retriever, llm, **options, progress=progress)
 
 
