@@ -106,8 +106,9 @@ def _settings_label(setting: str) -> str:
     pairs = [pair.split("=") for pair in setting.split(";") if pair]
     limits = "-".join(value for name, value in pairs if name in _LIMITS)
     others = [_PRINTED.get(name, f"{name} {{}}").format(value) for name, value in pairs if name not in _LIMITS]
-    parts = re.sub(r"\b[a-z]{2,3}\b(?=$|\+)", lambda part: part[0].upper(), " ".join([*filter(None, [limits]), *others]))
-    return parts.replace("_", " ").replace("+", " and ")
+    text = " ".join([*filter(None, [limits]), *others])
+    text = re.sub(r"\b[a-z]{2,3}\b(?=$|\+)", lambda part: part[0].upper(), text)  # the papers' own, such as AMR
+    return text.replace("_", " ").replace("+", " and ")
 
 
 def _function(method: str) -> tuple[Callable[..., Any], dict[str, Any]]:

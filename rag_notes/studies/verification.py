@@ -7,9 +7,10 @@ from rag_notes.files import here
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.verification import verify
 from rag_notes.running.publish import published_runs
-from rag_notes.running.records import Run, load_runs, run_folders
+from rag_notes.running.records import Run, load_run, run_folders
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
+
 
 async def run(config: Config, *, progress: bool = True) -> "Verification":
     """Run every method and every setting that the papers' tables vary. Raises as `run_methods`."""
@@ -37,5 +38,5 @@ class Verification(Study):
     def table(self) -> pd.DataFrame:
         """Return the rows of `verify`, those on data sets that no paper has first."""
         own = [name for name in self.config.dataset if name not in set(paper_claims()["dataset"])]
-        runs = load_runs(run_folders(here() / self.config.runs))
-        return verify([*runs.values(), *published_runs()], own=own, resamples=self.config.resamples)
+        runs = map(load_run, run_folders(here() / self.config.runs))
+        return verify([*runs, *published_runs()], own=own, resamples=self.config.resamples)
