@@ -83,14 +83,15 @@ def verify(
     Both systems have the same model, sampling, prompts and, unless the claim is about it, retriever. Of several runs it
     is one with the paper's model, then one with both systems, then those with most common questions, then those with
     fewest other answers. A mean over data sets weighs them alike. `claims` are the papers' by default. On
-    each of the `own` data sets, which no paper has, all comparisons of the papers are tested as well; they come first,
-    and their p values are corrected by themselves.
+    each of the `own` data sets, which no paper has, all comparisons of the papers are tested as well; they come first
+    (`own`), and their p values are corrected by themselves.
     """
     rows = pd.concat([comparisons(claims, dataset=name) for name in (*own, "")], ignore_index=True)
     evidence = Evidence(runs, resamples)
     measured = pd.DataFrame([evidence.measure(row) for row in rows.to_dict("records")], rows.index)
     table = rows.join(measured.reindex(columns=MEASURED)).astype({"n": "Int64"})
-    family = [table["paper"], table["dataset"].where(table["dataset"].isin(own), "")]
+    table["own"] = table["dataset"].isin(own)
+    family = [table["paper"], table["dataset"].where(table["own"], "")]
     table["p_holm"] = table.groupby(family)["p"].transform(lambda p: holm(p.tolist()))
     table["verdict"] = [verdict(row) for row in table.to_dict("records")]
     return table.drop(columns=["models"])
