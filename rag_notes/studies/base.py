@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature
 from typing import Annotated, Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 from pydantic import BeforeValidator, ConfigDict, StringConstraints, ValidationError, create_model
 
 from rag_notes.config import Config, ConfigError, load_study
 from rag_notes.files import here
 from rag_notes.methods.about import label_of
 from rag_notes.metrics.stats import mean_interval
-from rag_notes.report.figures import NotebookFigure, save
+from rag_notes.options import did_you_mean
+from rag_notes.report.figures import save
 from rag_notes.report.rows import described
 from rag_notes.report.tables import diagnostics, results
 from rag_notes.running.records import Run
@@ -23,8 +26,12 @@ from rag_notes.types import Positive
 RUNS_MIME = "application/vnd.rag-notes.runs+json"
 """The type of a study's output that tells `rag-notes reproduce` how many answers are missing."""
 
+_STRICT = ConfigDict(extra="forbid", strict=True)
 _Name = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 _Names = Annotated[list[_Name] | None, BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+_COMMON = {"dataset": (_Names, None), "limit": (Positive | None, None)} | dict.fromkeys(
+    ("llm", "retriever"), (_Name | None, None)
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,12 +50,6 @@ class Study:
     def tests(self) -> dict[str, Any]:
         """The settings of intervals and tests of questions that may be clustered."""
         return self.intervals | {"clusters": self.config.clusters}
-
-    @property
-    def families(self) -> dict[str, str]:
-        """The family of each method."""
-        table = self.table().drop_duplicates("method")
-        return dict(zip(table["method"], table["family"].astype(str), strict=True))
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each answer of every run, as `Run.frame`."""
@@ -79,11 +80,10 @@ class Study:
         ]
         return pd.DataFrame(rows)
 
-    def save(self, figure: NotebookFigure, table: pd.DataFrame, part: str = "") -> NotebookFigure:
+    def save(self, figure: Figure, table: pd.DataFrame, part: str = "") -> Figure:
         """Write a figure and its data to the folder of figures as `<study>-<part>-<data sets>-<model>`; return it."""
         name = "-".join(piece for piece in (self.config.study.name, part, label(self.config)) if piece)
-        save(figure, table, name, here() / self.config.figures)
-        return figure
+        return save(figure, table, name, here() / self.config.figures)
 
     def __repr__(self) -> str:
         return f"{self.config.study.name}\n{self.overview().to_string(index=False)}"
@@ -98,36 +98,28 @@ class Study:
 async def study(name: str, /, *options: str, progress: bool = True, **parameters: Any) -> Study:
     """Run a study, a file of `rag_notes/studies`, with options as on the command line.
 
-    Every study takes the parameters `dataset` (a name or a list of names), `llm`, `limit` (a number of questions of
-    each data set) and `retriever`, which win over `options`; some take more, as their `run` says. Example:
+    Every study has the parameters `dataset` (a name or a list of names), `llm`, `limit` (a number of questions of each
+    data set) and `retriever`, which win over `options`; some have more, as their `run` says. Example:
     `await rn.study("cost", "llm.model=gpt-4o", dataset="hotpotqa", llm="openai", limit=100, metric="f1")`. Raises
     ConfigError naming a parameter that does not exist or does not fit, and as `rag_notes.running.run.run_methods`.
     """
-    config = load_study(name, [])  # which knows the name
+    if find_spec(f"rag_notes.studies.{load_study(name).study.name}") is None:
+        raise ConfigError(f"study={name}: has no runs of its own; open {load_study(name).study.notebook}")
+    run = import_module(f"rag_notes.studies.{name}").run
+    further = {key: (value.annotation, value.default) for key, value in signature(run).parameters.items()}
+    fields: Any = _COMMON | {key: field for key, field in further.items() if key not in ("config", "progress")}
     try:
-        module = import_module(f"rag_notes.studies.{config.study.name}")
-    except ModuleNotFoundError:
-        raise ConfigError(f"study={name}: has no runs of its own; its notebook is {config.study.notebook}") from None
-    own = {key: (value.annotation, value.default) for key, value in signature(module.run).parameters.items()}
-    common = {"dataset": (_Names, None), "llm": (_Name | None, None), "retriever": (_Name | None, None)}
-    fields: Any = common | {"limit": (Positive | None, None), "options": (list[str], [])} | own
-    for taken in ("config", "progress"):
-        fields.pop(taken)
-    model = create_model("parameters", __config__=ConfigDict(extra="forbid", strict=True), **fields)
-    try:
-        checked = dict(model(options=list(options), **parameters))
+        checked = dict(create_model("Parameters", __config__=_STRICT, **fields)(**parameters))
     except ValidationError as error:
         problem = error.errors()[0]
         text = f"{problem['msg']} (given: {problem['input']!r})"
         if problem["type"] == "extra_forbidden":
-            text = f"no such parameter; there is {', '.join(fields)}"
+            text = f"no such parameter{did_you_mean(str(problem['loc'][0]), fields)}; there is {', '.join(fields)}"
         raise ConfigError(f"{problem['loc'][0]}: {text}") from None
-    names = checked.pop("dataset")
-    chosen = {"dataset": names and f"[{','.join(names)}]"} | {key: checked.pop(key) for key in ("llm", "retriever")}
-    chosen["limit"] = checked.pop("limit")
-    given = [f"{key}={value}" for key, value in chosen.items() if value is not None]
-    config = load_study(name, [*checked.pop("options"), *given])
-    result: Study = await module.run(config, progress=progress, **checked)
+    common = {key: checked.pop(key) for key in _COMMON}
+    common["dataset"] = f"[{','.join(common['dataset'])}]" if common["dataset"] else None
+    config = load_study(name, [*options, *(f"{key}={value}" for key, value in common.items() if value is not None)])
+    result: Study = await run(config, progress=progress, **checked)
     return result
 
 

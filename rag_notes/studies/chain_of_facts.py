@@ -50,7 +50,9 @@ class ChainOfFacts(Study):
         """
         rows = self.answers()
         rows = rows[rows.groupby(["dataset", "method"])["tokens"].transform("max") > 0]
-        rows = rows.assign(held=rows["held"] / rows["facts"], density=rows["evidence"] / rows["tokens"].replace(0, pd.NA))
+        rows = rows.assign(
+            held=rows["held"] / rows["facts"], density=rows["evidence"] / rows["tokens"].replace(0, pd.NA)
+        )
         quantities = ["held", "tokens", "density"]
         return described(means(rows, ["dataset", "method"], quantities, proportion=False, **self.intervals), self.runs)
 
@@ -135,7 +137,7 @@ def _with_facts(runs: Sequence[Run], facts_of: Chains) -> Iterator[tuple[Run, Sa
         for sample in run.samples:
             facts = facts_of[run.dataset][sample.question.id]
             if facts and sample.error is None:
-                yield run, sample, facts, correct[sample.key]
+                yield run, sample, facts, correct[sample.method, sample.question.id]
 
 
 def _notes(trace: Sequence[Event]) -> list[tuple[str, bool]]:

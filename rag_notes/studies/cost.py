@@ -1,15 +1,17 @@
 """What methods cost against what they score (DeepNote, Table 9; Chain-of-Note, Table 5)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from rag_notes.config import Config, ConfigError
+from rag_notes.llm.usage import Price
 from rag_notes.metrics.stats import holm, paired_difference
-from rag_notes.rates import PRICED, Rate, load_prices, load_speeds
+from rag_notes.rates import PRICED, load_prices, load_speeds
 from rag_notes.report.rows import score_rows
+from rag_notes.report.tables import counts
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
@@ -44,8 +46,9 @@ async def run(
     ):
         if value not in rates:
             raise ConfigError(f"{name}: {value!r} is not in conf/{file}, which has {list(rates)}")
+    price, speed = prices[model_priced], speeds.get(model, speeds[model_timed])
     runs = await run_methods(config, progress=progress)
-    return Cost(config, runs, metric, prices[model_priced], speeds.get(model, speeds[model_timed]))
+    return Cost(config, [replace(run, table=with_costs(run.frame(), price, speed)) for run in runs], metric)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,29 +56,18 @@ class Cost(Study):
     """Money, calls, tokens and computing time of every method against its score."""
 
     metric: str
-    price: Rate
-    speed: Rate
 
-    def frame(self) -> pd.DataFrame:
-        """Return a row for each answer, with its `cost` in US dollars and `computing`, the seconds of its tokens.
-
-        Computing is at the model's speed with one call at a time: the seconds of a recorded call contain its waiting
-        for others at the server.
-        """
-        table = super().frame()
-        tokens: Any = table["prompt_tokens"], table["completion_tokens"]
-        cost = table["cost"] if "cost" in table else pd.Series(float("nan"), table.index)
-        return table.assign(cost=cost.fillna(self.price.of(*tokens)), computing=self.speed.of(*tokens))
+    def costs(self) -> pd.DataFrame:
+        """Return the mean costs a question with their intervals, a row for each method and `metric` of `COSTS`."""
+        return counts(self.runs, [*COSTS], **self.tests)
 
     def table(self) -> pd.DataFrame:
         """Return a row for each method: its score in % with the interval, and its mean costs, the cheapest first.
 
         `front` tells whether no other method of the data set scores as much for less money.
         """
-        frame = self.frame()
-        costs = frame[frame["error"].isna()].groupby(["dataset", "method"], sort=False)[[*COSTS]].mean()
-        costs = costs.mul({name: factor for name, (_, factor) in COSTS.items()})
-        costs = costs.rename(columns={name: unit for name, (unit, _) in COSTS.items()})
+        costs = self.costs().pivot(index=["dataset", "method"], columns="metric", values="mean")
+        costs = pd.DataFrame({unit: factor * costs[name] for name, (unit, factor) in COSTS.items()})
         dollars = COSTS["cost"][0]
         table = score_rows(super().table(), self.metric).join(costs, on=["dataset", "method"])
         table = table.sort_values(["dataset", dollars, "method"], kind="stable", ignore_index=True)
@@ -85,6 +77,16 @@ class Cost(Study):
     def equal_tokens(self) -> pd.DataFrame:
         """Return each method beside a vote of vanilla answers that takes at most its tokens, as `at_equal_tokens`."""
         return at_equal_tokens(self.runs, self.metric, **self.tests)
+
+
+def with_costs(frame: pd.DataFrame, price: Price, speed: Price) -> pd.DataFrame:
+    """Return a run's frame with `cost` where it has none, in US dollars, and `computing`, the seconds of the tokens.
+
+    Computing is with one call at a time: the seconds of a recorded call contain its waiting at the server.
+    """
+    tokens: Any = frame["prompt_tokens"], frame["completion_tokens"]
+    cost = frame["cost"] if "cost" in frame else pd.Series(float("nan"), frame.index)
+    return frame.assign(cost=cost.fillna(price.of(*tokens)), computing=speed.of(*tokens))
 
 
 def on_front(costs: pd.Series, scores: pd.Series) -> pd.Series:

@@ -118,10 +118,10 @@ def knowledge_density(runs: Sequence[Run], evidence: Sequence[Run]) -> pd.DataFr
     leaves the parse failures out. `density_marked` is the paper's: the tokens of all that the model named as evidence,
     copied word for word or not. `performance` is the mean of the metrics of the question's task, from 0 to 1.
     """
-    marked = {(run.dataset, *sample.key): sample for run in evidence for sample in run.samples}
+    marked = {(run.dataset, sample.method, sample.question.id): sample for run in evidence for sample in run.samples}
     rows = [
         {"dataset": run.dataset, "method": sample.method, "question_id": sample.question.id}
-        | _density(sample, marked.get((run.dataset, *sample.key)))
+        | _density(sample, marked.get((run.dataset, sample.method, sample.question.id)))
         for run in runs
         for sample in run.samples
         if sample.error is None

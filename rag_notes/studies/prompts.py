@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rag_notes.config import Config
+from rag_notes.config import Config, load_study
 from rag_notes.report.compare import compare_runs
 from rag_notes.running.records import Run
 from rag_notes.running.run import one_repeat, run_methods
@@ -19,7 +19,8 @@ async def run(config: Config, *, progress: bool = True) -> "Prompts":
     one_repeat(config)
     by_set: dict[str, list[Run]] = {}
     for name in SETS:
-        by_set[name] = await run_methods(config.model_copy(update={"prompts": name}), progress=progress)
+        chosen = load_study("prompts", [*config.options, f"prompts={name}"])
+        by_set[name] = await run_methods(chosen, progress=progress)
         if not by_set[name][-1].info.finished:
             break
     return Prompts(config, [run for runs in by_set.values() for run in runs], by_set)

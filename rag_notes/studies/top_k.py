@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rag_notes.config import Config, load_config
+from rag_notes.config import Config, load_study
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
@@ -18,8 +18,8 @@ async def run(config: Config, *, retrievers: list[str] = [], progress: bool = Tr
     """
     runs: dict[str, list[Run]] = {}
     for name in retrievers or [""]:
-        chosen = load_config([f"retriever={name}"]).retriever if name else config.retriever
-        made = await run_methods(config.model_copy(update={"retriever": chosen}), progress=progress)
+        chosen = load_study("top_k", [*config.options, f"retriever={name}"]) if name else config
+        made = await run_methods(chosen, progress=progress)
         runs[name or made[0].info.retriever["name"]] = made
         if not made[-1].info.finished:
             break
