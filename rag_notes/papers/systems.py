@@ -18,7 +18,7 @@ SIDES = (("method", "setting"), ("other", "other_setting"))
 
 _OF_RUN = ("retriever", "noise", "questions")  # settings of a claim that belong to a run, not to its method
 _TRAINED = {"deepnote_dpo": ("deepnote", "dnalign"), "chain_of_note_hybrid": ("retrieve_read", "hybrid")}
-_LIMITS = ("max_step", "max_failure", "collector_iterations", "invalid_updates", "max_iterations")
+_LIMITS = ("max_step", "max_failure", "collector_iterations", "invalid_updates")  # printed as pairs, such as 3-2
 _PRINTED = {"without": "w/o {}", "top_k": "top-k {}", "noise": "{} % noise"}
 
 
@@ -104,9 +104,9 @@ def system_label(row: Mapping[Hashable, Any], method: str, setting: str) -> str:
 
 def _settings_label(setting: str) -> str:
     pairs = [pair.split("=") for pair in setting.split(";") if pair]
-    limits = "-".join(value for name, value in pairs if name in _LIMITS)
+    limits = [value for name, value in pairs if name in _LIMITS]
     others = [_PRINTED.get(name, f"{name} {{}}").format(value) for name, value in pairs if name not in _LIMITS]
-    text = " ".join([*filter(None, [limits]), *others])
+    text = " ".join([*(["-".join(limits)] if limits else []), *others])
     text = re.sub(r"\b[a-z]{2,3}\b(?=$|\+)", lambda part: part[0].upper(), text)  # the papers' own, such as AMR
     return text.replace("_", " ").replace("+", " and ")
 

@@ -18,7 +18,7 @@ VERDICTS: Mapping[str, str] = {
     "contradicted": "It has the other sign, by the same rule. A single number is outside the tolerance, and the "
     "paper's is outside our 95 % interval.",
     "equivalent": f"The difference is less than {100 * MARGIN:g} points either way (two one-sided paired t tests, each "
-    f"p < .05), and at least one system scores {200 * MARGIN:g} % or more.",
+    f"p < .05, not corrected), and at least one system scores {200 * MARGIN:g} % or more.",
     "undecided": "These questions cannot tell.",
     "unsupported": "The paper's own cells do not have what its text claims, so that there is nothing to test.",
     "other model": "A single number, or a claim about what a model knows by itself, measured with another model than "

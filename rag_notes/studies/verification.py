@@ -17,9 +17,9 @@ async def run(config: Config, *, progress: bool = True) -> "Verification":
     runs: list[Run] = []
     for part in parts(config):
         whole = {name: method for name, method in build_methods(part).items() if name not in part.study.variants}
-        for percent in dict.fromkeys(part.study.noise_percent) or (None,):
-            chosen = None if percent is None else whole
-            runs += await run_methods(part, methods=chosen, noise_percent=percent, progress=progress)
+        for percent in (None, *part.study.noise_percent):
+            methods = None if percent is None else whole
+            runs += await run_methods(part, methods=methods, noise_percent=percent, progress=progress)
             if not runs[-1].info.finished:
                 return Verification(config, runs)
     return Verification(config, runs)
