@@ -113,14 +113,7 @@ def ticks(count: int) -> MaxNLocator:
 
 
 def mark(
-    axes: Axes,
-    x: float,
-    y: float,
-    look: Look,
-    *,
-    x_range: tuple[float, float] = NONE,
-    y_range: tuple[float, float] = NONE,
-    alpha: float = 1,
+    axes: Axes, x: float, y: float, look: Look, x_range: Any = NONE, y_range: Any = NONE, alpha: float = 1
 ) -> None:
     """Draw a mark with its intervals."""
     for xs, ys in ((x_range, (y, y)), ((x, x), y_range)):

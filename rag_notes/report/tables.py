@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from rag_notes.methods.about import about_of, settings_of
 from rag_notes.metrics.stats import holm, mean_interval, paired_difference
 from rag_notes.report.cells import (
     ANSWER_METRICS,
@@ -14,7 +15,7 @@ from rag_notes.report.cells import (
     QUEST_METRICS,
     RETRIEVAL_METRICS,
 )
-from rag_notes.report.rows import described
+from rag_notes.report.rows import FAMILIES, described
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.running.records import Run, pooled_frames
 from rag_notes.types import InputError
@@ -31,6 +32,7 @@ _COLUMNS = [
     *("n_paired", "baseline", "confidence"),
 ]
 _EMPTY: dict[str, Any] = {"p": math.nan, "n": 0, "n_paired": 0, "interval": "", "significant": False}
+_INTERVALS: dict[str, Any] = {"confidence": 0.95, "resamples": 10_000}
 _MEANS = ("searches", "steps", "distinct_passages", "calls", "prompt_tokens", "completion_tokens")
 _DISTINGUISHING: Sequence[Callable[[Run], str]] = (  # settings that distinguish runs of one label
     lambda run: run.info.model,
@@ -141,15 +143,14 @@ def scores_table(
     baseline: str | None = "vanilla",
     metrics: Sequence[str] | None = None,
     by: str | None = None,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
     clusters: bool = False,
+    **intervals: Any,
 ) -> ScoresTable:
     """Show `results` of runs in %, methods by their family; missing answers are in the caption.
 
     Without `metrics` there are two of the answers and one of the passages. With `by`, a column of the runs' frame such
-    as `type` or `hops`, each of its values has its own columns and tests. A baseline that a run lacks
-    is left out. Raises InputError for a metric or column that no run has, and as `results`.
+    as `type` or `hops`, each of its values has its own columns and tests. A baseline that a run lacks is left out.
+    Further options are those of `results`. Raises InputError for a metric or column that no run has, and as `results`.
     """
     if not all(baseline in run.methods for run in runs):
         baseline = None
@@ -158,15 +159,11 @@ def scores_table(
         if missing := [frame for _, _, frame in frames if by not in frame]:
             raise InputError(f"answers have no column {by!r}; there is {', '.join(missing[0].columns)}")
         frames = [
-            (
-                ", ".join([name] * (len(frames) > 1) + [value if isinstance(value, str) else f"{by} {value!s}"]),
-                repeats,
-                part,
-            )
+            (", ".join([name] * (len(frames) > 1) + [str(value)]), repeats, part)
             for name, repeats, frame in frames
             for value, part in frame.groupby(by, sort=False)
         ]
-    table = _results(frames, baseline, {"confidence": confidence, "resamples": resamples}, clusters=clusters)
+    table = _results(frames, baseline, _INTERVALS | intervals, clusters=clusters)
     available = [metric for metric in METRIC_LABELS if metric in set(table.loc[table["n"] > 0, "metric"])]
     if unknown := [metric for metric in metrics or () if metric not in available]:
         raise InputError(f"no answer has the metric {unknown[0]!r}; there is {', '.join(available) or 'none'}")
@@ -175,6 +172,17 @@ def scores_table(
         answers = sorted(set(available) & set(_SHORT), key=_SHORT.index)
         metrics = answers[:1] if by else answers[:2] + passages[1:2]
     return ScoresTable(described(table, runs), tuple(metrics), _missing(runs))
+
+
+def methods_frame(methods: Mapping[str, Callable[..., Any]]) -> pd.DataFrame:
+    """Return a row for each method, by family: name, label, source, and the most calls a question can take."""
+    rows = []
+    for name, method in methods.items():
+        about = about_of(method)
+        calls = "" if about.calls is None else about.calls(settings_of(method))
+        rows.append([about.family, name, about.label, about.source, calls])
+    frame = pd.DataFrame(rows, columns=["family", "method", "label", "source", "calls at most"])
+    return frame.sort_values("family", key=lambda names: names.map([*FAMILIES].index), kind="stable", ignore_index=True)
 
 
 def _missing(runs: Sequence[Run]) -> tuple[str, ...]:
@@ -191,7 +199,7 @@ def _missing(runs: Sequence[Run]) -> tuple[str, ...]:
                 where = f" on {run.label}" if len(runs) > 1 else ""
                 sentences.append(f"{len(failed)} of {len(part)} answers of {method}{where} are missing: {reason}.")
     rest = len(sentences) - 3
-    return (*sentences[:3], f"{rest} more methods lack answers, see rn.diagnostics.") if rest > 0 else tuple(sentences)
+    return (*sentences[:3], f"{rest} more methods lack answers, see the diagnostics.") if rest > 0 else tuple(sentences)
 
 
 def _names(runs: Sequence[Run], settings: Sequence[Callable[[Run], str]] = _DISTINGUISHING) -> list[str]:
@@ -213,20 +221,25 @@ def _named_frames(runs: Sequence[Run]) -> Frames:
     return [(name, repeats, frame) for name, (repeats, frame) in zip(names, pooled, strict=True)]
 
 
-def _results(frames: Frames, baseline: str | None, options: Mapping[str, Any], *, clusters: bool) -> pd.DataFrame:
+def _results(frames: Frames, baseline: str | None, intervals: Mapping[str, Any], *, clusters: bool) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for dataset, runs, frame in frames:
-        methods = runs[0].methods
+        methods = pd.Index(runs[0].methods)
         if baseline is not None and baseline not in methods:
-            raise InputError(f"baseline {baseline!r} is not in the run of {dataset!r}, which has {methods}")
+            raise InputError(f"baseline {baseline!r} is not in the run of {dataset!r}, which has {[*methods]}")
         answered = frame[frame["error"].isna()] if len(frame) else frame
-        parts = [answered, *([run.frame() for run in runs] if len(runs) > 1 else [])]
+        parts = [answered, *(run.frame() for run in runs if len(runs) > 1)]
         cluster = frame.drop_duplicates("question_id").set_index("question_id")["cluster"] if clusters else None
         families: dict[str, list[dict[str, Any]]] = {}
         for metric in METRIC_LABELS:
-            if metric in answered and answered[metric].notna().any():
-                wide = [_wide(part, metric, methods) for part in parts]
-                families[metric] = _family(metric, wide, baseline, cluster, options)
+            if metric not in answered or answered[metric].isna().all():
+                continue
+            wide = [part.pivot(index="question_id", columns="method", values=metric).astype(float) for part in parts]
+            wide = [part.reindex(index=answered["question_id"].unique(), columns=methods) for part in wide]
+            scored = methods if metric in RESULT_METRICS else methods[wide[0].notna().any()]
+            families[metric] = [_row(wide, method, baseline, cluster, intervals) for method in scored]
+            for row, p_holm in zip(families[metric], holm([row["p"] for row in families[metric]]), strict=True):
+                row |= {"p_holm": p_holm, "significant": p_holm < 1 - intervals["confidence"]}
         averaged = [families[metric] for metric in families if metric in _AVERAGED]
         if len(averaged) > 1:
             families["avg"] = [
@@ -235,7 +248,7 @@ def _results(frames: Frames, baseline: str | None, options: Mapping[str, Any], *
                 | {"mean": math.fsum(row.get("mean", math.nan) for row in method) / len(method)}
                 for method in zip(*averaged, strict=True)
             ]
-        head = {"dataset": dataset, "baseline": baseline or "", "confidence": options["confidence"]}
+        head = {"dataset": dataset, "baseline": baseline or "", "confidence": intervals["confidence"]}
         for metric in sorted(families, key=[*METRIC_LABELS].index):
             rows += [head | {"metric": metric} | row for row in families[metric]]
     further = [name for name in ("repeats", "repeat_sd", "always", "clusters") if any(name in row for row in rows)]
@@ -243,33 +256,12 @@ def _results(frames: Frames, baseline: str | None, options: Mapping[str, Any], *
     return pd.DataFrame(rows, columns=[*_COLUMNS, *further]).astype(types)
 
 
-def _family(
-    metric: str,
-    wide: Sequence[pd.DataFrame],
-    baseline: str | None,
-    cluster: pd.Series | None,
-    options: Mapping[str, Any],
-) -> list[dict[str, Any]]:
-    """The rows of one data set and metric, a method each, corrected for their number."""
-    methods = [name for name in wide[0] if metric in RESULT_METRICS or wide[0][name].notna().any()]
-    rows = [_row(wide, str(name), baseline, cluster, options) for name in methods]
-    for row, p_holm in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        row |= {"p_holm": p_holm, "significant": p_holm < 1 - options["confidence"]}
-    return rows
-
-
-def _wide(frame: pd.DataFrame, metric: str, methods: Sequence[str]) -> pd.DataFrame:
-    """The scores of one metric, a row a question and a column a method."""
-    wide = frame.pivot(index="question_id", columns="method", values=metric).astype(float)
-    return wide.reindex(index=frame["question_id"].unique(), columns=pd.Index(methods))
-
-
 def _row(
     wide: Sequence[pd.DataFrame],
     method: str,
     baseline: str | None,
     cluster: pd.Series | None,
-    options: Mapping[str, Any],
+    intervals: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What `results` has of one method by one metric; `wide` has its scores, then those of each repeat."""
 
@@ -282,7 +274,7 @@ def _row(
         row["clusters"] = cluster[scores.index].nunique()
     if scores.empty:
         return row
-    low, high, interval = mean_interval(scores.tolist(), clusters=clusters_of(scores.index), **options)
+    low, high, interval = mean_interval(scores.tolist(), clusters=clusters_of(scores.index), **intervals)
     row |= {"mean": math.fsum(scores) / len(scores), "low": low, "high": high, "interval": interval}
     if len(wide) > 1:
         repeats = pd.DataFrame({number: part[method] for number, part in enumerate(wide[1:])}).loc[scores.index]
@@ -291,7 +283,7 @@ def _row(
     pairs = wide[0][[method, baseline]].dropna() if baseline not in (None, method) else wide[0].iloc[:0]
     if not pairs.empty:
         first, second = (pairs[name].tolist() for name in (method, baseline))
-        test = paired_difference(first, second, clusters=clusters_of(pairs.index), **options)
+        test = paired_difference(first, second, clusters=clusters_of(pairs.index), **intervals)
         row |= {"difference": test.mean, "difference_low": test.low, "difference_high": test.high, "p": test.p}
         row |= {"wins": test.wins, "ties": test.ties, "losses": test.losses, "n_paired": test.n}
     return row

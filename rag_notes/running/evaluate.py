@@ -1,30 +1,26 @@
 """Run methods on questions: many at once, each response paid once, the answers written as they come."""
 
 import asyncio
-import json
 import tempfile
 import traceback
-import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO
-
-import msgspec
+from typing import IO
 
 from rag_notes.events import Ask, answered, count
-from rag_notes.files import replacing, saying_full
+from rag_notes.files import saying_full
 from rag_notes.llm.client import LLM
-from rag_notes.llm.errors import FatalLLMError, LLMError, SpendingLimitError, encodable
+from rag_notes.llm.errors import FatalLLMError, LLMError, SpendingLimitError
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
 from rag_notes.running.describe import Method, describe, function_of
-from rag_notes.running.records import SAMPLES, SETTINGS, Condition, Run, RunInfo, Usage, load_run, read_info
-from rag_notes.running.samples import RecordError, Sample, SampleError, SampleFile
+from rag_notes.running.records import SAMPLES, Condition, Run, RunInfo, Usage, load_run, read_info, save_run
+from rag_notes.running.samples import RecordError, Sample, SampleError, encode
 from rag_notes.terminal import progress_bar, tell
 from rag_notes.types import Dataset, InputError, Question
 
@@ -165,7 +161,7 @@ class _Writer(ExitStack):
             self._samples[key] = sample
         else:
             with saying_full(self._folder / SAMPLES):
-                self._samples[key] = self._file.seek(0, 2), self._file.write(_encode(sample) + b"\n")
+                self._samples[key] = self._file.seek(0, 2), self._file.write(encode(sample))
         self._errors += sample.error is not None
         asks = answered(sample.trace)
         stages = {ask.stage for ask in asks} | {f"form_{sample.question.task}", "unknown_clause"}  # parts of others
@@ -201,31 +197,16 @@ class _Writer(ExitStack):
             if earlier.finished and not info.finished:
                 return replace(load_run(folder), info=replace(earlier, status=status))
             info = replace(info, studies=sorted({*earlier.studies, *info.studies}))
-        with _replacing(folder / SAMPLES) as target:
-            for span in self._samples.values():
-                if isinstance(span, tuple):
-                    file.seek(span[0])
-                    target.write(file.read(span[1]))
-        with _replacing(folder / SETTINGS) as target:
-            target.write(msgspec.json.format(_encode(info), indent=1))
-        return Run(info, SampleFile(folder / SAMPLES), folder)
+        return save_run(folder, info, self._lines(file))
 
-
-def _encode(value: Any) -> bytes:
-    """JSON with fields in a fixed order; half a surrogate pair in a text, such as a server's error, becomes U+FFFD."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
-        return encodable(text).encode()
+    def _lines(self, file: IO[bytes]) -> Iterator[bytes]:
+        for span in self._samples.values():
+            if isinstance(span, tuple):
+                file.seek(span[0])
+                yield file.read(span[1])
 
 
 def _read(folder: Path) -> RunInfo | None:
     with suppress(RecordError):  # there is nothing, or what an earlier version wrote: it is replaced
         return read_info(folder)
     return None
-
-
-def _replacing(path: Path) -> AbstractContextManager[BinaryIO]:
-    """Write a file by way of one of this process's own: another process may be making the same run."""
-    return replacing(path, path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.part"))

@@ -15,7 +15,7 @@ import pandas as pd
 from rag_notes.events import Ask, Counts, Decision, Event, ParseFailure, Search, answered
 from rag_notes.files import SHIPPED, write_atomically
 from rag_notes.running.quest_scores import with_quest_scores
-from rag_notes.running.records import Run, RunInfo, load_run
+from rag_notes.running.records import Run, RunInfo, load_runs, run_folders
 from rag_notes.running.samples import AGAIN, RecordError
 from rag_notes.types import InputError, Question
 
@@ -62,7 +62,7 @@ def publish(
     Runs of RAGQuestEval among the folders give their scores to the answers that they are about. Raises RecordError as
     `rag_notes.running.records.load_run`, and for a run that is not finished; InputError where it lacks a method.
     """
-    runs = {Path(folder).resolve().name: load_run(folder) for folder in folders}
+    runs = load_runs(folders)
     infos = _read_infos(Path(into))
     names = []
     for name, run in with_quest_scores(runs).items():
@@ -91,6 +91,12 @@ def published_runs(folder: str | Path = PUBLISHED) -> list[Run]:
         Run(info, (), Path(folder) / name, _frame(info, tables[info.dataset.name][name]))
         for name, info in infos.items()
     ]
+
+
+def all_runs(folder: str | Path) -> list[Run]:
+    """Return the runs below a folder, and the published ones of other names."""
+    runs = load_runs(run_folders(folder))
+    return [*runs.values(), *(run for run in published_runs() if run.folder and run.folder.name not in runs)]
 
 
 def check(run: Run, published: Run) -> Counter[tuple[str, str]]:
@@ -174,7 +180,6 @@ def _read_table(path: Path) -> pd.DataFrame:
             dtype=dict.fromkeys(_TEXTS, str),
             keep_default_na=False,
             na_values={name: [""] for name in columns if name not in _TEXTS},
-            float_precision="round_trip",
         )
     except (FileNotFoundError, lzma.LZMAError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read ({error}); fetch or publish it again") from None

@@ -6,15 +6,17 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import msgspec
 import pandas as pd
 
+from rag_notes.files import replacing
 from rag_notes.llm.store import canonical_json
-from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleError, SampleFile, frame_of
+from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleError, SampleFile, encode, frame_of
 from rag_notes.types import InputError
 
-__all__ = ["RecordError", "Run", "RunInfo", "Sample", "SampleError", "load_run", "pooled_frames"]
+__all__ = ["RecordError", "Run", "RunInfo", "Sample", "SampleError", "load_run", "load_runs", "pooled_frames"]
 
 Annotation = Literal["evidence", "quest_eval"]
 
@@ -128,9 +130,8 @@ class Run:
     table: pd.DataFrame | None = None
 
     def __repr__(self) -> str:
-        failed = self.frame()["error"].notna().sum()
-        answers = f"{len(self.methods)} methods, {len(self.frame())} answers, {failed} errors, {self.info.status!r}"
-        return f"Run({self.label!r}, {self.info.model!r}, {answers})"
+        size = f"{len(self.methods)} methods, {self.info.dataset.questions} questions"
+        return f"Run({self.label!r}, {self.info.model!r}, {size}, {self.info.status!r})"
 
     @property
     def dataset(self) -> str:
@@ -205,6 +206,15 @@ def load_run(folder: str | Path) -> Run:
     return Run(info, SampleFile(path / SAMPLES), path)
 
 
+def save_run(folder: Path, info: RunInfo, lines: Iterable[bytes]) -> Run:
+    """Write a run to its folder, the lines of its samples in their order."""
+    for name, content in ((SAMPLES, lines), (SETTINGS, [msgspec.json.format(encode(info), indent=1)])):
+        # By way of a file of its own: another process may be making the same run.
+        with replacing(folder / name, folder / f"{name}.{uuid4().hex[:8]}.part") as file:
+            file.writelines(content)
+    return Run(info, SampleFile(folder / SAMPLES), folder)
+
+
 def read_info(folder: str | Path) -> RunInfo:
     """Read the run.json of a run. Raises RecordError as `load_run`."""
     path = Path(folder) / SETTINGS
@@ -222,6 +232,11 @@ def read_info(folder: str | Path) -> RunInfo:
 def run_folders(folder: str | Path) -> list[Path]:
     """Return the run folders in a folder, by name."""
     return sorted(file.parent for file in Path(folder).glob(f"*/{SETTINGS}"))
+
+
+def load_runs(folders: Iterable[str | Path]) -> dict[str, Run]:
+    """Read run folders, by the folders' names. Raises RecordError as `load_run`."""
+    return {Path(folder).resolve().name: load_run(folder) for folder in folders}
 
 
 def pooled_frames(runs: Sequence[Run]) -> list[tuple[list[Run], pd.DataFrame]]:

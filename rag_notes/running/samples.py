@@ -1,5 +1,6 @@
 """The answers of a run: a line of `samples.jsonl` each, or a row of a frame."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -11,6 +12,7 @@ import pandas as pd
 from pydantic import TypeAdapter
 
 from rag_notes.events import Counts, Event
+from rag_notes.llm.errors import encodable
 from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.types import InputError, Question
 
@@ -80,6 +82,15 @@ class _Row(msgspec.Struct):
     counts: Counts
     trace: list[_Step]
     seconds: float | None = None
+
+
+def encode(value: Any) -> bytes:
+    """Write a value as a line of JSON; half a surrogate pair in a text, such as a server's error, becomes U+FFFD."""
+    try:
+        return msgspec.json.encode(value) + b"\n"
+    except UnicodeEncodeError:
+        text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
+        return f"{encodable(text)}\n".encode()
 
 
 _SAMPLE, _ROW = TypeAdapter(Sample), msgspec.json.Decoder(_Row)
