@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rag_notes.studies.base import study
+from rag_notes.papers.verification import verify
+from rag_notes.running.publish import published_runs
 from rag_notes.studies.case_studies import CaseStudies
 from rag_notes.studies.cost import COSTS, Cost, on_front
 
@@ -104,3 +105,13 @@ def test_prompts(recorded: Studies) -> None:
 def test_case_studies(recorded: Studies) -> None:
     cases: CaseStudies = recorded("case_studies")
     equal(cases.answers().reset_index(), "case_studies", ["id"])
+
+
+def test_verification(recorded: Studies) -> None:
+    names = ("main_results", "ablation", "thresholds", "top_k", "robustness")
+    runs = [run for name in names for run in recorded(name).runs]
+    table = verify([*runs, *published_runs()], extra_datasets=["world"])
+    systems = ["method", "setting", "other", "other_setting"]
+    equal(
+        table.replace({name: {"": None} for name in systems}), "verification", ["paper", "dataset", "metric", *systems]
+    )

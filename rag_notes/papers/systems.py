@@ -2,7 +2,8 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Hashable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -15,10 +16,10 @@ from rag_notes.running.records import MethodInfo
 SIDES = (("method", "setting"), ("other", "other_setting"))
 """The columns of a claim that name its two systems."""
 
-_OF_RUN = ("retriever", "noise", "questions")  # settings of a claim that belong to a run, not to its method
+_RUN_SETTINGS = ("retriever", "noise", "questions")  # settings of a claim that belong to a run, not to its method
 _TRAINED = {"deepnote_dpo": ("deepnote", "dnalign"), "chain_of_note_hybrid": ("retrieve_read", "hybrid")}
-_LIMITS = ("max_step", "max_failure", "collector_iterations", "invalid_updates", "max_iterations")
-_PRINTED = {"without": "w/o", "top_k": "top-k"}
+_LIMITS = ("max_step", "max_failure", "collector_iterations", "invalid_updates")  # printed as pairs, such as 3-2
+_PRINTED = {"without": "w/o {}", "top_k": "top-k {}", "noise": "{} % noise"}
 
 
 class NotRunError(LookupError):
@@ -60,15 +61,15 @@ def system_of(method: str, setting: str, dataset: str = "", metric: str = "") ->
     no such method or setting.
     """
     pairs = (pair.partition("=") for pair in setting.split(";") if pair)
-    named: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, _, value in pairs}
-    of_run = {name: named.pop(name, None) for name in _OF_RUN}
+    changes: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, _, value in pairs}
+    run_settings = {name: changes.pop(name, None) for name in _RUN_SETTINGS}
     ours, trained_on = _TRAINED.get(method, (method, None))
-    if "without" in named:
+    if "without" in changes:
         parts = about_of(_function(ours)[0]).parts if ours in choices("method") else {}
-        if named["without"] not in parts:
-            raise NotRunError(f"{method} has no setting that leaves out {named['without']}")
-        part = dict(parts[named.pop("without")])
-        ours, named = str(part.pop("method", ours)), named | part
+        if changes["without"] not in parts:
+            raise NotRunError(f"{method} has no setting that leaves out {changes['without']}")
+        part = dict(parts[changes.pop("without")])
+        ours, changes = str(part.pop("method", ours)), changes | part
     if ours not in choices("method"):
         raise NotRunError(f"there is no method {ours}")
     function, settings = _function(ours)
@@ -77,31 +78,37 @@ def system_of(method: str, setting: str, dataset: str = "", metric: str = "") ->
         settings |= preset.get("method", {}).get(ours, {})
     parameters = inspect.signature(function).parameters
     if metric == "reject" and "unknown" in parameters:
-        named["unknown"] = True
-    if unknown := named.keys() - parameters.keys():
+        changes["unknown"] = True
+    if unknown := changes.keys() - parameters.keys():
         raise NotRunError(f"{ours} has no setting {', '.join(sorted(unknown))}")
-    every = settings_of(partial(function, **settings | named))
+    every = settings_of(partial(function, **settings | changes))
     name = f"{function.__module__}.{function.__qualname__}"
-    return System(name, every, frozenset(named), of_run["retriever"], of_run["noise"], trained_on)
+    return System(name, every, frozenset(changes), run_settings["retriever"], run_settings["noise"], trained_on)
 
 
-def comparison_label(row: Mapping[Hashable, Any]) -> str:
+def comparison_label(row: Mapping[Any, Any]) -> str:
     """Return the name of a claim: `DeepNote – Vanilla RAG`, or of one method's settings `DeepNote: 3-2 – 1-1`."""
-    first, second = (system_label(row, *side) for side in SIDES)
-    name = label_of(str(row["method"]))
-    if row["method"] == row["other"]:
-        return f"{name}: " + " – ".join(label.removeprefix(name).strip() or "whole" for label in (first, second))
-    return " – ".join(filter(None, (first, second)))
+    name, other = (label_of(str(row[method])) if row[method] else "" for method, _ in SIDES)
+    settings, other_settings = (_settings_label(str(row[setting])) for _, setting in SIDES)
+    if name == other:
+        return f"{name}: {settings or 'whole'} – {other_settings or 'whole'}"
+    if other and settings and settings == other_settings:
+        return f"{name} – {other}, both {settings}"
+    return " – ".join(side for side in (f"{name} {settings}".strip(), f"{other} {other_settings}".strip()) if side)
 
 
-def system_label(row: Mapping[Hashable, Any], method: str, setting: str) -> str:
+def system_label(row: Mapping[Any, Any], method: str, setting: str) -> str:
     """Return the name of one side of a claim: the method's label, the limits of its loop (`3-2`), other settings."""
-    if not row[method]:
-        return ""
-    pairs = dict(pair.split("=") for pair in str(row[setting]).split(";") if pair)
-    limits = "-".join(value for name, value in pairs.items() if name in _LIMITS)
-    others = [f"{_PRINTED.get(name, name)} {value}" for name, value in pairs.items() if name not in _LIMITS]
-    return " ".join([label_of(str(row[method])), *filter(None, [limits]), *others]).replace("_", " ")
+    return f"{label_of(str(row[method]))} {_settings_label(str(row[setting]))}".strip()
+
+
+def _settings_label(setting: str) -> str:
+    pairs = [pair.split("=") for pair in setting.split(";") if pair]
+    limits = [value for name, value in pairs if name in _LIMITS]
+    others = [_PRINTED.get(name, f"{name} {{}}").format(value) for name, value in pairs if name not in _LIMITS]
+    text = " ".join([*(["-".join(limits)] if limits else []), *others])
+    text = re.sub(r"\b[a-z]{2,3}\b(?=$|\+)", lambda part: part[0].upper(), text)  # the papers' own, such as AMR
+    return text.replace("_", " ").replace("+", " and ")
 
 
 def _function(method: str) -> tuple[Callable[..., Any], dict[str, Any]]:

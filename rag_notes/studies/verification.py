@@ -6,12 +6,10 @@ from rag_notes.config import Config, build_methods, load_study
 from rag_notes.files import here
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.verification import verify
-from rag_notes.running.records import Run, load_runs, run_folders
+from rag_notes.running.publish import published_runs
+from rag_notes.running.records import Run, load_run, run_folders
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
-
-VARIED = ("ablation", "thresholds", "top_k", "robustness")
-"""The studies whose variants and noise ratios are run beside all methods."""
 
 
 async def run(config: Config, *, progress: bool = True) -> "Verification":
@@ -19,18 +17,19 @@ async def run(config: Config, *, progress: bool = True) -> "Verification":
     runs: list[Run] = []
     for part in parts(config):
         whole = {name: method for name, method in build_methods(part).items() if name not in part.study.variants}
-        for percent in dict.fromkeys(part.study.noise_percent) or (None,):
-            chosen = None if percent is None else whole
-            runs += await run_methods(part, methods=chosen, noise_percent=percent, progress=progress)
+        for percent in (None, *part.study.noise_percent):
+            methods = None if percent is None else whole
+            runs += await run_methods(part, methods=methods, noise_percent=percent, progress=progress)
             if not runs[-1].info.finished:
                 return Verification(config, runs)
     return Verification(config, runs)
 
 
 def parts(config: Config) -> list[Config]:
-    """Return the configurations of which a study consists: its own, and for the verification those of `VARIED`."""
+    """Return the configurations of which a study consists: its own, and for the verification those with variants."""
+    others = ("ablation", "thresholds", "top_k", "robustness") if config.study.name == "verification" else ()
     options = [option for option in config.options if not option.startswith(("study=", "method="))]
-    return [config, *(load_study(name, options) for name in VARIED if config.study.name == "verification")]
+    return [config, *(load_study(name, options) for name in others)]
 
 
 class Verification(Study):
@@ -38,6 +37,6 @@ class Verification(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the rows of `verify`, those on data sets that no paper has first."""
-        own = [name for name in self.config.dataset if name not in set(paper_claims()["dataset"])]
-        runs = load_runs(run_folders(here() / self.config.runs, published=True)).values()
-        return verify(runs, own=own, resamples=self.config.resamples)
+        extra = [name for name in self.config.dataset if name not in set(paper_claims()["dataset"])]
+        runs = map(load_run, run_folders(here() / self.config.runs))
+        return verify([*runs, *published_runs()], extra_datasets=extra, resamples=self.config.resamples)
