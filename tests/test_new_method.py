@@ -13,8 +13,9 @@ from rag_notes.cli import main
 from rag_notes.config import load_config
 from rag_notes.options import CONF
 from rag_notes.prompts import templates
-from rag_notes.report.figures import main_figure
-from rag_notes.studies import thresholds
+from rag_notes.report.figures import forest
+from rag_notes.report.rows import score_rows
+from rag_notes.studies.base import study
 from rag_notes.studies.plan import plan
 from tests.loopback import Loopback
 
@@ -77,12 +78,9 @@ def test_every_table_plan_study_and_figure_has_a_new_method(tmp_path: Path, caps
         chosen = load_config(["study=thresholds", *options])
         planned = asyncio.run(plan(chosen)).table.set_index("method")
         assert planned["at_most"][["spiral", "spiral_1"]].tolist() == [3 * 3, 3 * 2]
-        study = asyncio.run(thresholds.run(options, progress=False))
-    assert study.lacking == 0
-    points = study.points()
-    assert set(points["family"]) == {"spiral"}
+        results = asyncio.run(study("thresholds", *options, progress=False))
+    assert results.overview()["missing"].tolist() == [0]
+    points = results.points().query("function == 'spiral'")
     assert set(points["setting"]) == {"1", "2"}
-    assert "spiral" in study.display().to_html()
-    figure = main_figure(study.table())
-    drawn = {text.get_text() for text in figure.findobj(matplotlib.text.Text)}
-    assert any("spiral" in text for text in drawn)
+    figure = forest(score_rows(results.table(), "f1"), group="family")
+    assert any("Spiral RAG" in text.get_text() for text in figure.findobj(matplotlib.text.Text))
