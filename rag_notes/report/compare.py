@@ -78,7 +78,7 @@ class Comparison:
             columns = {name: rows[column].map(_shortened) for name, column in texts.items() if column in rows}
             if len(rows):
                 extent = f", the first {_LISTED}" if len(rows) > _LISTED else ""
-                examples = pd.DataFrame(columns).set_axis(rows["question_id"], axis=0)[:_LISTED]
+                examples = pd.DataFrame(columns, rows.index).set_axis(rows["question_id"], axis=0)[:_LISTED]
                 yield f"{meaning.format(a, b)}: {len(rows)} questions{extent}", examples
         if len(settings := self.settings()):
             yield "settings that differ", settings
