@@ -167,13 +167,13 @@ def smallest_detectable(
     sd = math.sqrt(math.fsum(len(values) * float(np.var(values)) for values in by_block.values()) / df)
     critical = scipy.stats.t.isf(alpha / 2, df)
 
-    def lacking(shift: float) -> float:
+    def power_deficit(shift: float) -> float:
         return power - float(scipy.stats.nct.sf(critical, df, shift))
 
     high = 4.0
-    while lacking(high) > 0:
+    while power_deficit(high) > 0:
         high *= 2
-    return float(scipy.optimize.brentq(lacking, 0, high) * sd / math.sqrt(array.size))
+    return float(scipy.optimize.brentq(power_deficit, 0, high) * sd / math.sqrt(array.size))
 
 
 def equivalence(differences: Sequence[float], margin: float) -> float:
@@ -266,7 +266,7 @@ def _bootstrap(
     return Interval(float(low), float(high), method if sizes is None else f"cluster {method}")
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=12)
 def _resamples(n: int, resamples: int, seed: int, paired: bool) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """The values, of n, that each resample draws, a row each; and how often it draws each value, a column each."""
     rng = np.random.default_rng(seed)
