@@ -161,7 +161,7 @@ def test_another_recipe_is_refused_and_a_finished_one_left_as_it_is(tiny: Path, 
 
 
 def test_settings_and_models_that_do_not_fit_are_refused(tiny: Path, labels: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="batch_size=3 is no multiple of device_batch_size=2 on 1 devices"):
+    with pytest.raises(InputError, match="batch_size=3 is no multiple of device_batch_size times the devices, 2"):
         trained("sft", tiny, labels, tmp_path / "a", batch_size=3, device_batch_size=2)
     with pytest.raises(InputError, match=r"leaves 8 of 8 examples and held_out=0\.95 none of them to train on"):
         trained("sft", tiny, labels, tmp_path / "b", held_out=0.95)
