@@ -137,6 +137,7 @@ def test_seconds_and_cost_of_an_answer() -> None:
     seconds = {("d", "q0"): 3.0, ("d", "q1"): 4.0, ("v", "q0"): 1.0}
     run = replace(run, samples=[replace(s, seconds=seconds.get((s.method, s.question.id))) for s in run.samples])
     assert row(run, metric="cost")["mean"] == pytest.approx(0.1875)
+    assert row(run, metric="cost")["remark"] == "of our implementations"
     assert (row(run, metric="seconds")["mean"], row(run, metric="seconds")["n"]) == (2.0, 1)
     model = "Qwen2.5-Coder-1.5B-Instruct"  # whose speed is known: not the time waited
     took = [replace(s, counts=Counts(calls=1, prompt_tokens=1000 * (s.method == "d"))) for s in run.samples]

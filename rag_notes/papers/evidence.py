@@ -234,7 +234,8 @@ def _remark(row: Mapping[Any, Any], cells: Sequence[_Cell]) -> str:
     data = _TRAINED.get(str(row["paper"]), "")
     of_trained = row["paper"] in (row["method"], row["other"]) and not _UNTRAINED.issuperset(row["models"])
     is_trained = any(cell.info.llm.get("trained_on") == data for cell in cells)
-    return "prompted, not trained" if data and of_trained and not is_trained else ""
+    remarks = ["prompted, not trained"] if data and of_trained and not is_trained else []
+    return "; ".join([*remarks, *(["of our implementations"] if row["metric"] in COSTS else [])])
 
 
 def _joined(names: Iterable[str]) -> str:
