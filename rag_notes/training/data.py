@@ -67,7 +67,7 @@ def load_data(name: str, options: Sequence[str]) -> tuple[Config, Data]:
     Raises ConfigError where an option does not fit, a size is of no stage, and where several data sets are chosen.
     """
     data_options = [option for option in options if option.lstrip("+~").startswith("training_data.")]
-    settings = load_settings("training_data", [f"+training_data={name}", *data_options], passed=1, then=Data)
+    settings = load_settings("training_data", [f"+training_data={name}", *data_options], passed=1, after=Data)
     config = load_config([option for option in options if option not in data_options])
     if len(config.dataset) != 1:
         raise ConfigError(f"training data is made from one data set, not from {list(config.dataset)}: dataset=NAME")
