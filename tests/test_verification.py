@@ -159,8 +159,8 @@ def test_seconds_and_cost_of_an_answer() -> None:
 
 
 def test_acc_is_of_strings_that_are_not_normalised_and_rejects_of_methods_that_were_offered_unknown() -> None:
-    both: Scores = {"acc": [1, 1], "acc_raw": [1, 0], "em": [1, 1], "f1": [1, 1]}
-    run = run_of("hotpotqa", {"d": ("deepnote", "", both), "v": ("vanilla", "", {name: [0, 0] for name in both})})
+    scores: Scores = {"acc": [1, 1], "acc_raw": [1, 0], "em": [1, 1], "f1": [1, 1]}
+    run = run_of("hotpotqa", {"d": ("deepnote", "", scores), "v": ("vanilla", "", {name: [0, 0] for name in scores})})
     results = [row(run), row(run, kind="value"), row(run, metric="avg")]
     assert [result["mean"] for result in results] == pytest.approx([50, 50, 250 / 3])
     older = [replace(s, metrics={name: s.metrics[name] for name in ("acc", "em", "f1")}) for s in run.samples]
