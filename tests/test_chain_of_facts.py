@@ -96,9 +96,9 @@ def test_outcomes_are_counted_for_each_method_the_best_first() -> None:
     assert table.groupby("method", sort=False)["questions"].sum().to_dict() == {"deepnote": 6, "ircot": 1}
     assert table.groupby("method")["share"].sum().tolist() == pytest.approx([1, 1])
     better = [sample("a", FIRST, right=True, method="vanilla"), sample("b", FIRST, right=True, method="vanilla")]
-    both = chain_of_facts([*SAMPLES[:6], *better], "deepnote", "vanilla").outcomes()
-    assert list(both["method"].unique()) == ["vanilla", "deepnote"]
-    assert list(both["outcome"].unique()) == list(OUTCOMES)
+    compared = chain_of_facts([*SAMPLES[:6], *better], "deepnote", "vanilla").outcomes()
+    assert list(compared["method"].unique()) == ["vanilla", "deepnote"]
+    assert list(compared["outcome"].unique()) == list(OUTCOMES)
 
 
 def test_the_judge_is_set_against_the_truth() -> None:

@@ -95,8 +95,8 @@ class Study:
         return {RUNS_MIME: {"missing": sum(map(missing_answers, self.runs))}}  # beside text and HTML from above
 
 
-async def study(name: str, /, *options: str, progress: bool = True, **parameters: Any) -> Study:
-    """Run a study, a file of `rag_notes/studies`, with options as on the command line.
+async def study(name: str, /, *options: str, progress: bool = True, **parameters: Any) -> Any:
+    """Run a study, a file of `rag_notes/studies`, with options as on the command line; return its `Study`.
 
     Every study has the parameters `dataset` (a name or a list of names), `llm`, `limit` (a number of questions of each
     data set) and `retriever`, which win over `options`; some have more, as their `run` says. Example:
@@ -119,8 +119,7 @@ async def study(name: str, /, *options: str, progress: bool = True, **parameters
     common = {key: checked.pop(key) for key in _COMMON}
     common["dataset"] = f"[{','.join(common['dataset'])}]" if common["dataset"] else None
     config = load_study(name, [*options, *(f"{key}={value}" for key, value in common.items() if value is not None)])
-    result: Study = await run(config, progress=progress, **checked)
-    return result
+    return await run(config, progress=progress, **checked)
 
 
 def missing_answers(run: Run) -> int:

@@ -44,10 +44,10 @@ class ChainOfFacts(Study):
         """
         rows = []
         for run, sample, facts in self._samples():
-            notes, made = _notes(sample.trace), searches(sample.trace)
-            passages = {passage.id: passage.text for search in made for passage in search.read}
+            notes, all_searches = _notes(sample.trace), searches(sample.trace)
+            passages = {passage.id: passage.text for search in all_searches for passage in search.read}
             source = [text for text, is_kept in notes if is_kept][-1:] or list(passages.values())
-            queries = [(search.query, [passage.id for passage in search.read]) for search in made]
+            queries = [(search.query, [passage.id for passage in search.read]) for search in all_searches]
             outcome = failure(facts, queries, notes, correct=correctness(sample) == "right")
             names = [run.label, sample.method, sample.question.id, sample.question.type]
             evidence, total = fact_density(facts, source)

@@ -89,13 +89,13 @@ def reference_of(sample: Sample) -> list[dict[str, str]] | str:
     Raises InputError for a method that neither writes notes nor searches just once.
     """
     notes = [event.text for event in sample.trace if isinstance(event, Note) and event.kept]
-    made = searches(sample.trace)
-    if not notes and len(made) != 1:
+    queries = searches(sample.trace)
+    if not notes and len(queries) != 1:
         raise InputError(
-            f"{sample.method} made {len(made)} searches and no note for {sample.question.id}: what it answered from "
+            f"{sample.method} made {len(queries)} searches and no note for {sample.question.id}: what it answered from "
             "is not known; choose methods that write notes or search once"
         )
-    return notes[-1] if notes else [asdict(passage) for passage in made[0].read]
+    return notes[-1] if notes else [asdict(passage) for passage in queries[0].read]
 
 
 def reference_texts(reference: list[dict[str, str]] | str) -> list[str]:
