@@ -16,7 +16,6 @@ from typing import Any
 
 from rag_notes.config import (
     ConfigError,
-    UnrecordedError,
     build_corpora,
     build_datasets,
     build_indexed_retriever,
@@ -124,22 +123,10 @@ _RUN = _argument("run", metavar="RUN", help="a run's folder, for example runs/NA
 @_command(_OPTIONS)
 def reproduce(options: Sequence[str]) -> int:
     """Execute the notebook of a study, of all studies if none is named: tables, figures, pages"""
-    from rag_notes.studies.notebook import reproduce_all, studies
+    from rag_notes.studies.notebook import reproduce as execute
 
-    chosen = [options]
-    if not any(option.startswith("study=") for option in options):
-        chosen = [[f"study={study}", *options] for study in studies(options)]
-    recorded = []
-    for study_options in chosen:
-        try:
-            load_config(study_options)
-            recorded.append(study_options)
-        except UnrecordedError as error:
-            if len(chosen) == 1:
-                raise
-            say(f"left out: {error}", file=sys.stderr)
     missing = 0
-    for notebook, missing_answers in reproduce_all(recorded):
+    for notebook, missing_answers in execute(options):
         missing += missing_answers
         shown = notebook.relative_to(here()) if notebook.is_relative_to(here()) else notebook
         say(f"{shown} and {notebook.with_suffix('.html').name}")

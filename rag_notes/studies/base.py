@@ -13,11 +13,11 @@ from pydantic import BeforeValidator, ConfigDict, StringConstraints, ValidationE
 
 from rag_notes.config import Config, ConfigError, load_study
 from rag_notes.files import here
-from rag_notes.methods.about import label_of
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.options import did_you_mean
 from rag_notes.report.figures import save
 from rag_notes.report.rows import described
+from rag_notes.report.scores_table import readable
 from rag_notes.report.tables import diagnostics, results
 from rag_notes.running.records import Run
 from rag_notes.running.run import label
@@ -66,9 +66,7 @@ class Study:
 
     def diagnostics(self) -> pd.DataFrame:
         """Return what went wrong in each run, and what its answers took, a row for each method."""
-        table = diagnostics(self.runs).round(3)
-        table = table.assign(method=table["method"].map(label_of)).rename(columns=lambda name: name.replace("_", " "))
-        return table.set_index(["dataset", "method"])
+        return readable(diagnostics(self.runs))
 
     def overview(self) -> pd.DataFrame:
         """Return a row for each run: data set, condition, model, methods, answers, missing answers and status."""
