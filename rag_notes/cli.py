@@ -1,48 +1,54 @@
-"""The command `rag-notes`: what may be typed; what is done lies in `rag_notes.commands`."""
+"""The command `rag-notes`: a function for each command, whose docstring and arguments are its help."""
 
 import argparse
+import asyncio
 import contextlib
 import os
+import shlex
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import argcomplete
-import hydra
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-
-from rag_notes.commands import data, exchange, runs, studies, training
-from rag_notes.config import ConfigError
+from rag_notes.config import (
+    ConfigError,
+    UnrecordedError,
+    build_corpora,
+    build_datasets,
+    build_indexed_retriever,
+    build_retriever,
+    call,
+    load_config,
+    load_corpus,
+    load_settings,
+)
+from rag_notes.files import SHIPPED, here
 from rag_notes.llm.client import LLMError
-from rag_notes.options import CONF, GROUPS, choices, complete, explain
+from rag_notes.options import CONF, GROUPS, choices, explain
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.terminal import say
-from rag_notes.types import InputError, Language
+from rag_notes.types import InputError
 
-OPTIONS = """\
-options are Hydra overrides, name=value, for example
-  dataset=hotpotqa limit=50         the first 50 questions of one data set
-  dataset=[mini,musique]            several data sets
-  method=[vanilla,deepnote]         these methods only
-  method.deepnote.max_step=2        one setting of a method
-  llm=openai llm.model=gpt-4o-mini  a model behind an API; the key is read from OPENAI_API_KEY
-  llm=openai llm.base_url=http://127.0.0.1:8000/v1 llm.model=NAME    your own vLLM, Ollama or llama.cpp server
-  llm=local                         a small model served in this process
-  llm.max_cost=5                    stop cleanly when 5 dollars are spent
-  prompts=small                     the wording for small models instead of the papers'
-  retriever=elasticsearch           BM25 in a server or cluster; index the corpus first: rag-notes index
-  retry_errors=true                 run again the questions that failed
-  from_records=true                 tables and figures of runs that lie there already: no model, no recordings
-"""
+# What only one command needs is imported in it: every command starts quickly.
+# ruff: noqa: PLC0415
 
-Command = Callable[[argparse.Namespace], int]
+_EXAMPLES = """\
+options are name=value, for example
+  dataset=hotpotqa limit=50          the first 50 questions of one data set
+  dataset=[mini,musique]             several data sets
+  method=[vanilla,deepnote]          these methods only
+  method.deepnote.max_step=2         one setting of a method
+  llm=openai llm.model=gpt-4o-mini   a model behind an API; the key is read from OPENAI_API_KEY
+  llm=openai llm.base_url=http://127.0.0.1:8000/v1 llm.model=NAME   your own server
+  llm.max_cost=5                     stop cleanly when 5 dollars are spent
+  retriever=elasticsearch            BM25 in a server or cluster, after rag-notes index
+every setting and its default: rag-notes config"""
+_COMMANDS: dict[str, tuple[Callable[..., int], Sequence["_Argument"]]] = {}
+_Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,15 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns the exit code: 0 done, 1 some questions failed or the run stopped, 2 bad input, 3 an error of this program.
     """
     parser = _parser()
-    argcomplete.autocomplete(parser)
-    args, behind = parser.parse_known_args(arguments)
-    if unknown := [word for word in behind if word.startswith("-") or not hasattr(args, "options")]:
+    typed, rest = parser.parse_known_args(arguments)
+    if unknown := [word for word in rest if word.startswith("-") or not hasattr(typed, "options")]:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    if behind:  # options that stand behind a flag, which argparse takes in one piece only
-        args.options = [*args.options, *behind]
+    settings = vars(typed)
+    if rest:  # options behind a flag, which argparse takes in one piece only
+        settings["options"] = [*settings["options"], *rest]
+    function: Callable[..., int] = settings.pop("function")
     try:
-        return int(args.command(args))
+        return function(**settings)
     except (InputError, LLMError, RetrieverError, ImportError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # the reader of the output, such as head, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         text: object = error
         if isinstance(error, OSError) and isinstance(error.filename, str):  # the system's own error
             text = f"{Path(error.filename).absolute()}: {error.strerror}"
@@ -74,16 +84,102 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
 
 
-class JobError(Exception):
-    """A job of a multirun did not end well; its exit code."""
+def _argument(*names: str, **settings: Any) -> _Argument:
+    return names, settings
 
 
-def multirun(options: Sequence[str]) -> int:
-    """Run a job for each combination of the options that list several values, as Hydra's launcher says.
+def _command(*arguments: _Argument) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    def register(function: Callable[..., int]) -> Callable[..., int]:
+        _COMMANDS[function.__name__.strip("_").replace("_", "-")] = function, arguments
+        return function
 
-    A job is `rag-notes run`, here or in whatever process or machine the launcher chooses. Returns the exit code of the
-    first job that did not end well. Raises ConfigError for options that Hydra refuses.
+    return register
+
+
+def _parser() -> argparse.ArgumentParser:
+    groups = "\n".join(f"  {group:<10}{', '.join(choices(group))}" for group in GROUPS)
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="rag-notes",
+        description="Compare note-based adaptive RAG with its baselines: run methods, reproduce studies.",
+        epilog=f"names that options can choose\n{groups}",
+        formatter_class=plain,
+    )
+    parser.add_argument("--version", action="version", version=f"rag-notes {version('rag-notes')}")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, (function, arguments) in _COMMANDS.items():
+        text = str(function.__doc__)
+        examples = _EXAMPLES if _OPTIONS in arguments else None
+        added = subparsers.add_parser(name, help=text, description=text, epilog=examples, formatter_class=plain)
+        added.set_defaults(function=function)
+        for names, settings in arguments:
+            added.add_argument(*names, **settings)
+    return parser
+
+
+_OPTIONS = _argument("options", nargs="*", metavar="name=value")
+_RUN = _argument("run", metavar="RUN", help="a run's folder, for example runs/NAME")
+
+
+@_command(_OPTIONS)
+def reproduce(options: Sequence[str]) -> int:
+    """Execute the notebook of a study, of all studies if none is named: tables, figures, pages"""
+    from rag_notes.studies.notebook import reproduce_all, studies
+
+    chosen = [options]
+    if not any(option.startswith("study=") for option in options):
+        chosen = [[f"study={study}", *options] for study in studies(options)]
+    recorded = []
+    for study_options in chosen:
+        try:
+            load_config(study_options)
+            recorded.append(study_options)
+        except UnrecordedError as error:
+            if len(chosen) == 1:
+                raise
+            say(f"left out: {error}", file=sys.stderr)
+    missing = 0
+    for notebook, missing_answers in reproduce_all(recorded):
+        missing += missing_answers
+        shown = notebook.relative_to(here()) if notebook.is_relative_to(here()) else notebook
+        say(f"{shown} and {notebook.with_suffix('.html').name}")
+    if missing:
+        say(f"{missing} answers are missing: the notebooks say why; the same command asks again", file=sys.stderr)
+    return int(missing > 0)
+
+
+@_command(
+    _OPTIONS,
+    _argument("-m", "--multirun", action="store_true", help="a run for each value: dataset=mini,asqa limit=5,9"),
+    _argument("--check", metavar="DATASET", help="say which answers agree with the published ones of a data set"),
+)
+def run(options: Sequence[str], multirun: bool = False, check: str | None = None) -> int:
+    """Evaluate methods on questions, without a notebook; the same command goes on where it stopped"""
+    if multirun:
+        if check:
+            raise ConfigError("--check: not with --multirun, which makes several runs; check each by itself")
+        return _multirun(options)
+    from rag_notes.report.tables import ScoresTable, diagnostics, results
+    from rag_notes.running.run import run_methods
+
+    config = load_config(options)
+    intervals = {"confidence": config.confidence, "resamples": config.resamples, "clusters": config.clusters}
+    runs = asyncio.run(run_methods(config))
+    say(ScoresTable(results(runs, baseline=config.baseline, **intervals)), diagnostics(runs), sep="\n\n")
+    say(*(run.folder for run in runs), sep="\n")
+    return _outcome(runs)
+
+
+def _multirun(options: Sequence[str]) -> int:
+    """Run `rag-notes run` for each combination of the options that list several values, as Hydra's launcher says.
+
+    Returns the exit code of the first job that did not end well. Raises ConfigError for options that Hydra refuses.
     """
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
     typed, sys.argv = sys.argv, ["rag-notes", "--multirun", *options]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises what it would otherwise print before it exits
     try:
@@ -93,8 +189,8 @@ def multirun(options: Sequence[str]) -> int:
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error, options)) from None
     except Exception as error:  # of a launcher, whichever it is: what a job has to say it says itself
-        lost = f"rag-notes: the launcher lost a job ({type(error).__name__}: {error})"
-        say(f"{lost}\nrag-notes: what is done is kept, the same command goes on", file=sys.stderr)
+        say(f"rag-notes: the launcher lost a job ({type(error).__name__}: {error})", file=sys.stderr)
+        say("rag-notes: what is done is kept, the same command goes on", file=sys.stderr)
         return 1
     finally:
         sys.argv = typed
@@ -102,7 +198,14 @@ def multirun(options: Sequence[str]) -> int:
     return 0
 
 
+class JobError(Exception):
+    """A job of a multirun did not end well; its exit code."""
+
+
 def _job(folder: Path, _: Any) -> None:
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+
     options = list(HydraConfig.get().overrides.task)
     GlobalHydra.instance().clear()  # the job composes its settings anew
     with contextlib.chdir(folder):  # a worker may have been started elsewhere
@@ -113,192 +216,215 @@ def _job(folder: Path, _: Any) -> None:
         raise JobError(code)
 
 
-def _run(args: argparse.Namespace) -> int:
-    if args.cfg:
-        return studies.config(args)
-    if args.multirun and args.check:
-        raise ConfigError("--check: not with --multirun, which makes several runs; check each by itself")
-    return multirun(args.options) if args.multirun else studies.run(args)
+def _outcome(runs: Sequence[Any]) -> int:
+    """Say which answers failed, the most frequent error first, and which runs stopped; returns the exit code."""
+    import pandas as pd
+
+    frames = pd.concat([run.frame()[["error"]] for run in runs])
+    errors = frames["error"].dropna()
+    if len(errors):
+        say(f"{len(errors)} of {len(frames)} answers failed, for example", file=sys.stderr)
+        for text, number in errors.value_counts().head(3).items():
+            say(f"  {number} x {text}", file=sys.stderr)
+        say("once the cause is mended the same command asks again", file=sys.stderr)
+    stopped = [run.info.status for run in runs if not run.info.finished]
+    for status in stopped:
+        say(status, file=sys.stderr)
+    return 1 if len(errors) or stopped else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parts = "\n".join(f"  {group:<10}{', '.join(choices(group))}" for group in GROUPS)
-    parser = argparse.ArgumentParser(
-        prog="rag-notes",
-        description="Note-based adaptive RAG: run methods, reproduce studies, keep what was paid for.",
-        epilog=f"{OPTIONS}\nwhat there is to choose from\n{parts}\n\nevery setting and its default: rag-notes config",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+@_command(_OPTIONS)
+def plan(options: Sequence[str]) -> int:
+    """Say what a study will take: calls, tokens, money, time, and how much of it is stored"""
+    from rag_notes.studies.plan import plan as make_plan
+
+    say(asyncio.run(make_plan(load_config(options))))
+    return 0
+
+
+@_command(_OPTIONS)
+def config(options: Sequence[str]) -> int:
+    """Show every setting that these options give, as YAML"""
+    import yaml
+
+    say(yaml.safe_dump(load_config(options).model_dump(), sort_keys=False, allow_unicode=True), end="")
+    return 0
+
+
+@_command(_argument("what", choices=["methods", "datasets", "studies"]))
+def list_(what: str) -> int:
+    """List the methods, data sets or studies that there are"""
+    import rag_notes
+
+    say(getattr(rag_notes, what)().to_string(index=False))
+    return 0
+
+
+@_command(_argument("folder", nargs="?", metavar="FOLDER", help="where they lie (default: the runs' folder)"))
+def runs(folder: str | None) -> int:
+    """List the runs in a folder, the latest first"""
+    from rag_notes.running.records import runs_frame
+
+    below = Path(folder) if folder else here() / load_config().runs
+    frame = runs_frame(below)
+    say(f"{below}: no runs; make one with `rag-notes run`" if frame.empty else frame.to_string(index=False))
+    return 0
+
+
+@_command(
+    _RUN,
+    _argument("method", metavar="METHOD"),
+    _argument("question", metavar="QUESTION", help="its id"),
+    _argument("--call", type=int, metavar="N", help="the N-th call: key, prompt and response in full"),
+)
+def show(run: str, method: str, question: str, call: int | None) -> int:
+    """Show what a method did on a question: its trace, or one call in full"""
+    from rag_notes.events import answered
+    from rag_notes.report.trace import Trace
+    from rag_notes.running.records import load_run
+
+    sample = load_run(run).sample(method, question)
+    asks = answered(sample.trace)
+    if call is None:
+        say(Trace(sample), *(f"call {i}: {ask.stage}, key {ask.key}" for i, ask in enumerate(asks, 1)), sep="\n")
+        return 0
+    if not 1 <= call <= len(asks):
+        raise ConfigError(f"--call {call}: there are {len(asks)} calls")
+    ask = asks[call - 1]
+    say(f"stage {ask.stage}\nkey {ask.key}\n\n{ask.prompt}\n\n--- response ({ask.finish_reason})\n\n{ask.response}")
+    return 0
+
+
+@_command(
+    _argument("runs", nargs="+", metavar="RUN", help="a run's folder, or a training's"),
+    _argument("--into", required=True, metavar="FOLDER", help="for example data/results"),
+    _argument("--method", action="append", metavar="NAME", help="this method alone (default: all)"),
+)
+def publish(runs: Sequence[str], into: str, method: Sequence[str] | None) -> int:
+    """Write runs without a word of their questions and passages, so that they may be given away"""
+    from rag_notes.running.publish import publish as publish_runs
+
+    say(*publish_runs(runs, into, method), sep="\n")
+    return 0
+
+
+@_command(
+    _argument("action", choices=["export", "import", "drop"]),
+    _argument("store", help="the store, for example .cache/responses.sqlite"),
+    _argument("file", nargs="*", help="JSON lines, .jsonl or .jsonl.xz (export, import); keys (drop)"),
+    _argument("--question", action="append", default=[], metavar="TEXT", help="that prompts contain (drop)"),
+)
+def store(action: str, store: str, file: Sequence[str], question: Sequence[str]) -> int:
+    """Export or import stored responses, or drop some so that they are asked for again"""
+    from rag_notes.llm.store import ResponseStore
+
+    if action == "drop" and not [*file, *question]:
+        raise ConfigError("store drop needs keys, or --question TEXT that prompts contain")
+    if action != "drop" and len(file) != 1:
+        raise ConfigError(f"store {action} needs a file, for example recording.jsonl.xz")
+    responses = ResponseStore(store)
+    if action == "export":
+        say(f"{responses.export_jsonl(file[0])} responses written to {file[0]}")
+    elif action == "import":
+        say(f"{responses.import_jsonl(file[0])} responses added")
+    else:
+        say(f"{responses.drop(file, question)} responses dropped")
+    return 0
+
+
+@_command(
+    _argument("options", nargs="*", metavar="name=value", help="dataset=musique, corpus=[hotpotqa,crud]; none: list"),
+    _argument("--into", default=Path(), type=Path, metavar="FOLDER", help="with data/ (default: the current one)"),
+    _argument("--table", default=CONF / "downloads.yaml", type=Path, metavar="FILE", help="of addresses"),
+)
+def download(options: Sequence[str], into: Path, table: Path) -> int:
+    """Download official files, checked by their SHA-256; without options list them with their licences"""
+    from rag_notes import download as downloads
+
+    files = downloads.load_downloads(table)
+    if not options:
+        say(downloads.overview(files, into))
+        return 0
+    failures = downloads.download(downloads.chosen(files, options), into, largest=files.largest)
+    if failures:
+        say(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
+    return int(bool(failures))
+
+
+@_command(_OPTIONS)
+def index(options: Sequence[str]) -> int:
+    """Index the corpus of a data set, or of official files (corpus=hotpotqa), which is prepared first"""
+    prepared = [option for option in options if option.startswith(("corpus=", "corpus."))]
+    if prepared and any(option.startswith(("dataset=", "dataset.")) for option in options):
+        raise ConfigError("name a prepared corpus or data sets to index, not both: corpus=... or dataset=...")
+    config = load_config([option for option in options if option not in prepared])
+    corpora = build_corpora(config)
+    if prepared:
+        prepare, file = load_corpus(prepared)
+        if not Path(file.path).is_file():
+            say(prepare())
+        corpora = iter([file])
+    for corpus in corpora:
+        say(build_indexed_retriever(config, corpus).build_index())
+    return 0
+
+
+@_command(
+    _OPTIONS,
+    _argument("--retriever", action="append", metavar="OPTIONS", help='with settings: "dense retriever.dtype=float16"'),
+    _argument("--top-k", type=int, default=5, metavar="K", help="passages looked at (default: 5)"),
+)
+def retrieval(options: Sequence[str], retriever: Sequence[str] | None, top_k: int) -> int:
+    """Compare retrievers by the evidence that they find for each question"""
+    from rag_notes.report.retrieval import retrieval_table
+
+    if top_k < 1:
+        raise ConfigError(f"--top-k {top_k}: must be at least 1")
+    configs = {text: load_config([*options, *shlex.split(f"retriever={text}")]) for text in retriever or ["bm25"]}
+    first = next(iter(configs.values()))
+    retrievers = [
+        (dataset, {text: build_retriever(config, dataset.corpus) for text, config in configs.items()})
+        for dataset in build_datasets(first)
+    ]
+    say(retrieval_table(retrievers, top_k, confidence=first.confidence, resamples=first.resamples).to_string())
+    return 0
+
+
+@_command(
+    _argument("name", choices=choices("training_data"), metavar="NAME", help=", ".join(choices("training_data"))),
+    _OPTIONS,
+    _argument("--test", action="append", required=True, metavar="OPTIONS", help="a data set to be tested on"),
+    _argument("--plan", action="store_true", help="say what it takes and how much of it is stored; ask nothing"),
+)
+def training_data(name: str, options: Sequence[str], test: Sequence[str], plan: bool) -> int:
+    """Make training data from a data set; what --test names ("dataset=hotpotqa limit=300") is kept out of it"""
+    from rag_notes.training.data import make_training_data, plan_training_data
+
+    make = plan_training_data if plan else make_training_data
+    say(asyncio.run(make(name, options, test)))
+    return 0
+
+
+@_command(_argument("name", choices=choices("training"), metavar="NAME", help=", ".join(choices("training"))), _OPTIONS)
+def train(name: str, options: Sequence[str]) -> int:
+    """Train a model on training data: model=FOLDER out=FOLDER; the same command goes on where it stopped"""
+    prefixed = (option if option.startswith("training.") else f"training.{option}" for option in options)
+    settings = load_settings("training", [f"+training={name}", *prefixed])
+    metrics = call(settings)
+    say(
+        f"{settings['out']}: {metrics['steps']} steps on {metrics['trained_on']} examples, "
+        f"{metrics['held_out']} held out, {sum(metrics['too_long'].values())} left out as longer than max_length"
     )
-    parser.add_argument("--version", action="version", version=f"rag-notes {version('rag-notes')}")
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(name: str, command: Command, text: str, *, options: str | None = None) -> argparse.ArgumentParser:
-        added = subparsers.add_parser(
-            name,
-            help=text,
-            description=text,
-            epilog=None if options is None else OPTIONS,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        if options is not None:
-            option = added.add_argument("options", nargs=options, metavar="name=value")
-            option.completer = complete  # type: ignore[attr-defined] # argcomplete's
-        added.set_defaults(command=command)
-        return added
-
-    _add_studies(add)
-    _add_data(add)
-    _add_training(add)
-    _add_runs(add)
-    _add_exchange(add)
-    return parser
+    for when in ("before", "after") if metrics["held_out"] else ():
+        say(f"{when}: " + ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics[when].items())))
+    return 0
 
 
-def _add_studies(add: Callable[..., argparse.ArgumentParser]) -> None:
-    """What asks a model, or says what that will take."""
-    text = "execute a study's notebook (all studies if none is named): tables, figures, HTML"
-    add("reproduce", studies.reproduce, text, options="*")
-    run = add("run", _run, "evaluate methods on questions, without a notebook", options="*")
-    run.add_argument("-m", "--multirun", action="store_true", help="a run for each value: dataset=mini,asqa limit=5,9")
-    run.add_argument("--cfg", choices=["job"], help="only show the settings that these options give")
-    run.add_argument("--check", metavar="FOLDER", help="a published run of it: say which answers agree with it")
-    tables = add("tables", studies.tables, "print tables of a study in Markdown, without its notebook", options="*")
-    help_ = "a table of the study's module, for example table (may be given again)"
-    tables.add_argument("--show", action="append", required=True, metavar="NAME", help=help_)
-    text = "say what a study will take: calls, tokens, money, time, and how much of it is stored"
-    add("plan", studies.plan, text, options="*")
-    text = "measure how long a live model computes for its tokens, for the cost study (conf/speeds.yaml)"
-    add("speed", studies.speed, text, options="*")
-    text = "count calls, searches and the sequential depth of each method, from stored responses"
-    add("calls", studies.calls, text, options="*")
-    text = "put the answers of a run, made if need be, to RAGQuestEval (CRUD)"
-    add("quest-eval", studies.quest_eval, text, options="*")
-    add("config", studies.config, "show the settings that these options give", options="*")
-    add(
-        "methods",
-        studies.methods,
-        "list the methods: what they are called, where they come from, what they cost at most",
-    )
-
-
-def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
-    """What fetches, makes, indexes and keeps data."""
-    text = (
-        "download official files, for example dataset=musique or corpus=[hotpotqa,crud]; without options list them all"
-    )
-    download = add("download", data.download, text, options="*")
-    download.add_argument("--into", default=Path(), type=Path, metavar="FOLDER", help="with data/ (the current one)")
-    download.add_argument("--table", default=CONF / "downloads.yaml", type=Path, metavar="FILE", help="of addresses")
-    text = "make a corpus's passages from its official files, for example corpus=hotpotqa corpus.out=FILE"
-    add("prepare", data.prepare, text, options="+")
-    text = (
-        "index a data set's corpus, or that of official files (corpus=hotpotqa), which is prepared if need be; "
-        "in a server with retriever=elasticsearch"
-    )
-    add("index", data.index, text, options="*")
-    text = "compare retrievers by the evidence they find for each question, as a table in Markdown"
-    retrieval = add("retrieval", data.retrieval, text, options="*")
-    help_ = 'one to compare, with its settings: "dense retriever.encoder.model=FOLDER" (default: bm25)'
-    retrieval.add_argument("--retriever", action="append", metavar="OPTIONS", help=help_)
-    retrieval.add_argument("--top-k", type=int, default=5, metavar="K", help="passages looked at (default: 5)")
-    help_ = "write TREC run and qrels files there too, and print nDCG, RR, recall and AP"
-    retrieval.add_argument("--trec", metavar="FOLDER", help=help_)
-    text = "export, import or verify a response store, or drop responses to have them asked anew"
-    store = add("store", data.store, text)
-    store.add_argument("action", choices=["export", "import", "verify", "drop"])
-    store.add_argument("store", help="the store, for example .cache/responses.sqlite")
-    store.add_argument("file", nargs="*", help="JSON lines, .jsonl or .jsonl.xz (export, import); keys (drop)")
-    store.add_argument("--question", action="append", default=[], metavar="TEXT", help="that prompts contain (drop)")
-    text = "label questions by the cheapest strategy that answers them, to train Adaptive-RAG's classifier"
-    complexity = add("complexity", data.complexity, text)
-    complexity.add_argument("runs", nargs="+", metavar="RUN", help="a run folder with no_retrieval, vanilla and ircot")
-    complexity.add_argument("--out", required=True, metavar="FILE", help="the file of labels to write, CSV")
-    complexity.add_argument("--language", choices=get_args(Language), default="en", help="of the questions")
-
-
-def _add_training(add: Callable[..., argparse.ArgumentParser]) -> None:
-    """What makes training data and trains."""
-    text = "make training data from a data set, resumably; its own settings begin with training_data."
-    making = add("training-data", training.training_data, text)
-    help_ = 'a data set that the model will be tested on, "dataset=hotpotqa limit=300": shared questions are refused'
-    making.add_argument("--test", action="append", required=True, metavar="OPTIONS", help=help_)
-    making.add_argument(
-        "--plan", action="store_true", help="say what it takes and how much of it is stored; ask nothing"
-    )
-    making.epilog = OPTIONS
-    train = add("train", training.train, "train a model on training data, resumably: model=... out=FOLDER")
-    for parser, group in ((making, "training_data"), (train, "training")):
-        parser.add_argument("name", choices=choices(group), metavar="NAME", help=", ".join(choices(group)))
-        parser.add_argument("options", nargs="*", metavar="name=value")
-
-
-def _add_runs(add: Callable[..., argparse.ArgumentParser]) -> None:
-    """What is made of finished runs."""
-    listed = add("runs", runs.runs, "list the runs there are: study, data set, model, prompts, methods, errors, date")
-    listed.add_argument("folder", nargs="?", metavar="FOLDER", help="where they lie (default: the runs' folder)")
-    show = add("show", runs.show, "show what a method did on a question: its trace, or one call's request and response")
-    show.add_argument("run", metavar="RUN", help="a run's folder, for example runs/NAME")
-    show.add_argument("method", metavar="METHOD")
-    show.add_argument("question", metavar="QUESTION", help="its id")
-    show.add_argument("--call", type=int, metavar="N", help="the N-th call: key, prompt and response in full")
-    score = add("score", runs.score, "mark the answers of finished runs anew, after a metric has changed")
-    score.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
-    text = "write runs without a word of their questions and passages, so that they may be given away"
-    publish = add("publish", runs.publish, text)
-    text = "a run's folder, for example runs/NAME; RAGQuestEval's run of its answers beside it gives them these scores"
-    publish.add_argument("runs", nargs="+", metavar="RUN", help=text)
-    publish.add_argument("--into", required=True, metavar="FOLDER", help="for example data/results")
-    publish.add_argument("--method", action="append", metavar="NAME", help="of runs, this method alone (default: all)")
-    text = "write a report of runs: a folder with every table, figure and trace that opens from disk"
-    report = add("report", runs.report, text)
-    report.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
-    report.add_argument("--out", required=True, metavar="FOLDER", help="where to write it; an earlier one is replaced")
-    report.add_argument("--baseline", metavar="METHOD", help="that differences are taken to (default: vanilla)")
-    text = "print scores of runs in per cent, with intervals: a table in Markdown for each run, repeats as one"
-    table = add("table", runs.table, text)
-    table.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
-    table.add_argument("--metric", action="append", metavar="NAME", help="a column, for example acc (default: all)")
-    table.add_argument("--baseline", metavar="METHOD", help="that stars compare with (default: vanilla)")
-    table.add_argument("--clusters", action="store_true", help="intervals by clusters of questions with gold in common")
-    table.add_argument("--beside", action="append", default=[], metavar="RUN", help="a further run's folder")
-    table.add_argument(
-        "--differences", action="store_true", help="one table of all: points above or below the baseline"
-    )
-    text = "count the calls that runs asked for and the distinct ones, which were paid, study by study"
-    add("shared", runs.shared, text).add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
-    text = "set what the papers claim beside what runs give: a page with a verdict for every claim"
-    verify = add("verify", runs.verify, text)
-    verify.add_argument("runs", nargs="*", metavar="RUN", help="a run's folder (default: all below the runs' folder)")
-    verify.add_argument("--out", metavar="FOLDER", help="where to write it (default: verification/ beside the runs)")
-    verify.add_argument("--readme", metavar="FILE", help="write the summary between the markers of this file, too")
-    text = "renew pages in Markdown: put what the commands in their markers print between the markers"
-    pages = add("pages", lambda args: runs.pages(args, main), text)
-    pages.add_argument("files", nargs="+", type=Path, metavar="FILE", help="for example README.md docs/results.md")
-    pages.add_argument("--check", action="store_true", help="change nothing; the exit code is 1 where one would change")
-    add("inconsistencies", runs.inconsistencies, "list what in the papers' own tables does not add up")
-    text = "list the tables and figures of the papers, with the commands that make them again"
-    add("coverage", runs.coverage, text)
-
-
-def _add_exchange(add: Callable[..., argparse.ArgumentParser]) -> None:
-    """What sets runs beside those of other programs, or writes them for other programs."""
-    compare = add("compare", exchange.compare, "compare two runs of one data set, or two methods, question by question")
-    help_ = "a run's folder (of repeats several, with commas), or answers of FlashRAG, the papers' authors or Inspect"
-    compare.add_argument("run_a", metavar="RUN_A", help=help_)
-    compare.add_argument("run_b", metavar="RUN_B", nargs="?", help="another one (default: the same)")
-    compare.add_argument("--method-a", metavar="METHOD", help="of A (default: every method that both have)")
-    compare.add_argument("--method-b", metavar="METHOD", help="of B (default: that of A)")
-    compare.add_argument("--out", action="append", default=[], metavar="FILE", help="write it as .html or .csv, too")
-    compare.add_argument("--clusters", action="store_true", help="by clusters of questions with gold in common")
-    compare.add_argument("--report", metavar="FOLDER", help="link to the traces in this report of the runs")
-    text = "write the searches of a run as TREC run and qrels files, and print nDCG, RR, recall and AP"
-    trec = add("trec", exchange.trec, text)
-    trec.add_argument("run", metavar="RUN", help="a run's folder, for example runs/NAME")
-    trec.add_argument("--out", required=True, metavar="FOLDER", help="where to write them")
-    export = add("export", exchange.export, "write the samples of a run as Parquet, or as logs of Inspect")
-    export.add_argument("run", metavar="RUN", help="a run's folder, for example runs/NAME")
-    export.add_argument("--format", required=True, choices=["parquet", "inspect"])
-    export.add_argument("--out", required=True, metavar="PATH", help="a file (parquet) or a folder (inspect)")
-    crate = add("crate", exchange.crate, "write finished runs with their provenance as a Workflow Run RO-Crate")
-    crate.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, for example runs/NAME")
-    crate.add_argument("--out", required=True, metavar="FOLDER", help="where to write it")
+@_command(_argument("folder", type=Path, metavar="FOLDER", help="a new one, for example my_notebooks"))
+def notebooks(folder: Path) -> int:
+    """Copy the notebooks of the studies into a folder, to be opened and changed"""
+    if folder.exists():
+        raise InputError(f"{folder}: is there already; name a new folder")
+    shutil.copytree(SHIPPED / "notebooks", folder, ignore=shutil.ignore_patterns(".*"))
+    say(f"{folder}: open them with jupyter lab {folder}")
+    return 0

@@ -2,11 +2,12 @@
 
 import contextlib
 import inspect
+import pkgutil
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, get_origin
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
@@ -19,21 +20,16 @@ from rag_notes.datasets.selection import cut
 from rag_notes.files import here, here_or_shipped
 from rag_notes.llm.client import LLM
 from rag_notes.llm.errors import encodable
-from rag_notes.options import CONF, choices, explain
+from rag_notes.options import CONF, choices, did_you_mean, explain, with_new_methods
 from rag_notes.prompts.templates import Templates
 from rag_notes.rates import load_prices
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
 from rag_notes.retrieval.noise import NoiseFrom
-from rag_notes.targets import TargetError, load_target
 from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive, Repeats
 
 OmegaConf.register_new_resolver("shipped", here_or_shipped, replace=True)
-INDEXED = (  # the retrievers that `rag-notes index` is for
-    "rag_notes.retrieval.bm25.bm25",
-    "rag_notes.retrieval.elastic.elasticsearch",
-    "rag_notes.retrieval.elastic_knn.elasticsearch_knn",
-)
-_OF_MODEL = ("served_as", "prompt_price", "completion_price")  # settings of an LLM that are true of one model alone
+_MODEL_ONLY = ("served_as", "prompt_price", "completion_price")  # settings of an LLM that are true of one model alone
+_STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 class ConfigError(InputError):
@@ -45,7 +41,7 @@ class UnrecordedError(ConfigError):
 
 
 class Study(BaseModel):
-    """A study: its name, the notebook that tells it, and the variants of methods that it adds to them.
+    """A study: its name, its notebook, and the variants of methods that it adds.
 
     A variant has a name of its own and the settings that differ from its `method`; it is left out where that method is
     not among those chosen. `noise_percent` are the shares of noise among the passages that the study controls,
@@ -53,7 +49,7 @@ class Study(BaseModel):
     only ones that it can be made of; empty, it is made of any.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _STRICT
 
     name: str
     notebook: str
@@ -70,7 +66,7 @@ class Trained(BaseModel):
     `hybrid` and `retrieve_read` are Chain-of-Note's training data of these systems.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _STRICT
 
     data: Literal["dnalign", "content_filter", "chain_of_note", "retrieve_read", "hybrid"] | None = None
     base: str | None = None
@@ -79,7 +75,7 @@ class Trained(BaseModel):
 class Config(BaseModel):
     """The resolved configuration: the chosen parts as plain settings, checked, and the options of the whole."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _STRICT
 
     dataset: dict[str, dict[str, Any]]
     retriever: dict[str, Any]
@@ -92,8 +88,6 @@ class Config(BaseModel):
     offset: NonNegative
     prompts: str
     repeat: Repeats
-    retry_errors: bool
-    from_records: bool
     baseline: str | None
     confidence: Annotated[float, Field(gt=0, lt=1)]
     resamples: Positive
@@ -102,59 +96,36 @@ class Config(BaseModel):
     figures: str
 
 
-def load_config(overrides: Sequence[str] = ()) -> Config:
-    """Compose `conf/config.yaml` with Hydra overrides such as `llm=openai` or `method.deepnote.max_step=2`.
+def load_config(options: Sequence[str] = ()) -> Config:
+    """Compose `conf/config.yaml` with options such as `llm=openai` or `method.deepnote.max_step=2`.
 
-    Raises ConfigError where an override names something unknown (with the nearest names) or has the wrong type.
+    Raises ConfigError where an option names something unknown (with the nearest names) or has the wrong type.
     """
-    if bad := [override for override in overrides if encodable(override) != override]:
-        raise ConfigError(f"{bad[0]!r}: not valid UTF-8, which records need")
-    composed = _compose("config", overrides)
+    composed = _compose("config", options)
     unrecorded = composed["llm"].pop("unrecorded", [])
     composed["llm"].pop("prompts", None)  # the set that fits this LLM: what config.prompts is where nothing else is set
     try:
         config = Config.model_validate(composed)
     except ValidationError as error:
         raise ConfigError(_problems(error, "", Config)) from None
-    if other := [name for name in config.dataset if config.study.datasets and name not in config.study.datasets]:
-        only = ", ".join(config.study.datasets)
-        raise ConfigError(f"dataset={other[0]}: the study {config.study.name} is made of {only} alone")
-    if (config.trained.data is None) != (config.trained.base is None):
+    study = config.study
+    if unsuitable := [name for name in config.dataset if study.datasets and name not in study.datasets]:
         raise ConfigError(
-            "trained: name both what the model was trained on and the model that it was trained from, as llm.model has "
-            "that one: trained.data=dnalign trained.base=NAME"
+            f"dataset={unsuitable[0]}: the study {study.name} is made of {', '.join(study.datasets)} alone"
         )
-    if config.trained.base is not None and {config.trained.base} == {of.get("model") for of in _models(config)}:
-        raise ConfigError(
-            f"llm.model={config.trained.base}: is trained.base; give the model that was trained its own name, in "
-            "llm.model or, where it answers in some stages alone, in +stages.NAME.model"
-        )
-    if config.study.name in unrecorded:
+    if study.name in unrecorded:
         raise UnrecordedError(
-            f"study={config.study.name}: its responses are not recorded; run it with a model that is asked, such as "
+            f"study={study.name}: its responses are not recorded; run it with a model that is asked, such as "
             f"llm=openai, or with recordings of your own: llm.recordings=[FILE] llm.unrecorded=[]"
         )
-    config.study.variants = {name: of for name, of in config.study.variants.items() if name not in unrecorded}
+    study.variants = {name: settings for name, settings in study.variants.items() if name not in unrecorded}
     _add_variants(config)
-    for name, settings in config.dataset.items():
-        _check(f"dataset.{name}", settings, then=cut)
-    for name, settings in config.method.items():
-        where = f"study.variants.{name}" if name in config.study.variants else f"method.{name}"
-        _check(where, settings, passed=2)
-        if not inspect.iscoroutinefunction(_target(settings)):
-            raise ConfigError(f"{where}._target_: a method is an async function of (rag, question) and its settings")
-    _check("retriever", config.retriever, passed=1)
-    _check("llm", config.llm)
-    for name in config.stages:
-        if name not in (known := build_templates(config).names()):
-            near = get_close_matches(name, known, n=3, cutoff=0.4)
-            raise ConfigError(f"stages.{name}: no such stage" + (f"; did you mean {', '.join(near)}?" if near else ""))
-        _check(f"stages.{name}", _stage(config, name))
-    if config.baseline is not None and config.baseline not in config.method:
-        raise ConfigError(
-            f"baseline={config.baseline} is not among the methods {list(config.method)}; add it, name another one, or "
-            "compare with none: baseline=null"
-        )
+    _check_trained(config)
+    _check_parts(config)
+    if config.baseline not in config.method:
+        if config.baseline is not None and any(option.startswith("baseline=") for option in options):
+            raise ConfigError(f"baseline={config.baseline} is not among the methods {list(config.method)}; add it")
+        config.baseline = None  # by default differences are to vanilla RAG, where it is among the methods
     return config
 
 
@@ -169,67 +140,91 @@ def _add_variants(config: Config) -> None:
     for name, settings in config.study.variants.items():
         where, method = f"study.variants.{name}", settings.get("method")
         if method not in choices("method"):
-            near = get_close_matches(str(method), choices("method"), n=3, cutoff=0.4)
-            raise ConfigError(f"{where}.method: {method!r} is no method" + (f"; did you mean {near}?" if near else ""))
+            raise ConfigError(f"{where}.method: {method!r} is no method{did_you_mean(str(method), choices('method'))}")
         if name in chosen:
             raise ConfigError(f"{where}: a method has this name; give the variant another one")
         if method in chosen:
             config.method[name] = chosen[method] | {key: value for key, value in settings.items() if key != "method"}
 
 
+def _check_trained(config: Config) -> None:
+    data, base = config.trained.data, config.trained.base
+    if (data is None) != (base is None):
+        raise ConfigError(
+            "trained: name both what the model was trained on and the model that it was trained from, as llm.model has "
+            "that one: trained.data=dnalign trained.base=NAME"
+        )
+    models = [config.llm, *(_stage_settings(config, name) for name in config.stages)]
+    if base is not None and all(settings.get("model") == base for settings in models):
+        raise ConfigError(
+            f"llm.model={base}: is trained.base; give the model that was trained its own name, in "
+            "llm.model or, where it answers in some stages alone, in +stages.NAME.model"
+        )
+
+
+def _check_parts(config: Config) -> None:
+    for name, settings in config.dataset.items():
+        _check(f"dataset.{name}", settings, after=cut)
+    for name, settings in config.method.items():
+        where = f"study.variants.{name}" if name in config.study.variants else f"method.{name}"
+        _check(where, settings, passed=2)
+        if not inspect.iscoroutinefunction(_target(settings)):
+            raise ConfigError(f"{where}._target_: a method is an async function of (rag, question) and its settings")
+    _check("retriever", config.retriever, passed=1)
+    _check("llm", config.llm)
+    for name in config.stages:
+        if name not in (stages := build_templates(config).names()):
+            raise ConfigError(f"stages.{name}: no such stage{did_you_mean(name, stages)}")
+        _check(f"stages.{name}", _stage_settings(config, name))
+
+
 def build_datasets(config: Config) -> list[Dataset]:
-    """The chosen data sets, each cut by its `offset` and `limit`."""
-    with _in_place():
-        return [_dataset(settings) for settings in config.dataset.values()]
+    """Read the chosen data sets, each cut by its `offset` and `limit`."""
+    return [_build_dataset(settings) for settings in config.dataset.values()]
 
 
-def _dataset(settings: Mapping[str, Any]) -> Dataset:
-    arguments = _settings(settings)
-    part = {name: arguments.pop(name) for name in ("offset", "limit") if name in arguments}
-    return cut(_target(settings)(**arguments), **part)
+def _build_dataset(settings: Mapping[str, Any]) -> Dataset:
+    part = {name: settings[name] for name in ("offset", "limit") if name in settings}
+    return cut(call({name: value for name, value in settings.items() if name not in part}), **part)
 
 
 def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
-    """The chosen retriever over `corpus`."""
-    with _in_place():
-        retriever: Retriever = _target(config.retriever)(corpus, **_arguments(config.retriever))
+    """Make the chosen retriever over `corpus`."""
+    retriever: Retriever = call(config.retriever, corpus)
     return retriever
 
 
 def build_corpora(config: Config) -> Iterator[Iterable[Passage]]:
-    """The corpus of each chosen data set; a file with a passage a line is read as it is iterated, never held."""
+    """Yield the corpus of each chosen data set; a file with a passage a line is read as it is iterated, never held."""
     for name, settings in config.dataset.items():
         path = settings.get("corpus")
         if path is not None and Path(path).suffix in CorpusFile.SUFFIXES:
             yield CorpusFile(str(here() / path), f"dataset.{name}.corpus")
         else:
-            with _in_place():
-                corpus = _dataset(settings).corpus
-            yield corpus
+            yield _build_dataset(settings).corpus
 
 
 def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> IndexedRetriever:
-    """As `build_retriever`, over a corpus that may be a file.
+    """Make the chosen retriever over a corpus that may be a file.
 
     Raises ConfigError where the chosen retriever needs no `rag-notes index`.
     """
-    if config.retriever["_target_"] not in INDEXED:
+    if not hasattr(inspect.signature(_target(config.retriever)).return_annotation, "build_index"):
         raise ConfigError(
             "this retriever indexes a corpus by itself on first use, or is made of others that have a command each: "
             "rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
         )
-    with _in_place():
-        retriever: IndexedRetriever = _target(config.retriever)(corpus, **_arguments(config.retriever))
+    retriever: IndexedRetriever = call(config.retriever, corpus)
     return retriever
 
 
 def build_llm(config: Config, *, offline: bool = False) -> LLM:
-    """The chosen LLM, to be entered with `async with`, with those of single stages; offline only their stores answer.
+    """Make the chosen LLM, to be entered with `async with`, with those of single stages.
 
-    A price comes from conf/prices.yaml where none is set.
+    Offline only what is stored is answered. A price comes from conf/prices.yaml where none is set.
     """
     llm = _build_llm(config.llm)
-    llm.stages = {name: _build_llm(_stage(config, name)) for name in config.stages}
+    llm.stages = {name: _build_llm(_stage_settings(config, name)) for name in config.stages}
     if config.trained.data is not None:
         llm.trained = {"trained_on": config.trained.data, "base": config.trained.base}
     if offline:
@@ -238,136 +233,126 @@ def build_llm(config: Config, *, offline: bool = False) -> LLM:
     return llm
 
 
-def _models(config: Config) -> list[dict[str, Any]]:
-    """The settings of every model: the main one's, and those of stages."""
-    return [config.llm, *(_stage(config, name) for name in config.stages)]
+def _stage_settings(config: Config, name: str) -> dict[str, Any]:
+    """Return the settings of the LLM for a stage: those of the main one, but for what is set.
 
-
-def _stage(config: Config, name: str) -> dict[str, Any]:
-    """The settings of the LLM for a stage: those of the main one, but for what is set.
-
-    Another model does not inherit what is told of the main one: the name by which it is served, and its prices.
+    Another model does not inherit what is true of the main one alone: the name by which it is served, and its prices.
     """
     stage = config.stages[name]
     if "_target_" in stage:
         return stage
     if stage.get("model", config.llm["model"]) == config.llm["model"]:
         return config.llm | stage
-    return {key: value for key, value in config.llm.items() if key not in _OF_MODEL} | stage
+    return {key: value for key, value in config.llm.items() if key not in _MODEL_ONLY} | stage
 
 
-def _build_llm(chosen: Mapping[str, Any]) -> LLM:
-    settings = _settings(chosen)
-    if settings.get("prompt_price") is None and settings.get("completion_price") is None:
-        price = load_prices().get(settings["model"])
-        if price is not None:
-            settings |= {"prompt_price": price.prompt, "completion_price": price.completion}
-    with _in_place():
-        llm: LLM = _target(chosen)(**settings)
+def _build_llm(settings: Mapping[str, Any]) -> LLM:
+    price = load_prices().get(settings["model"])
+    if price is not None and settings.get("prompt_price") is None and settings.get("completion_price") is None:
+        settings = {**settings, "prompt_price": price.prompt, "completion_price": price.completion}
+    llm: LLM = call(settings)
     return llm
 
 
 def build_templates(config: Config) -> Templates:
-    """The chosen prompt templates."""
-    with _in_place():
+    """Read the chosen prompt templates."""
+    with contextlib.chdir(here()):
         return Templates(config.prompts)
 
 
 def build_methods(config: Config) -> dict[str, Callable[..., Awaitable[str]]]:
-    """The chosen methods with their settings, by name."""
-    return {name: partial(_target(settings), **_settings(settings)) for name, settings in config.method.items()}
+    """Return the chosen methods with their settings, by name."""
+    return {name: build_method(config, name, {}) for name in config.method}
 
 
-def load_corpus(overrides: Sequence[str]) -> Callable[[], Any]:
-    """Compose `conf/prepare.yaml` with overrides such as `corpus=musique`, and return the preparation to call.
+def build_method(config: Config, name: str, changes: Mapping[str, Any]) -> Callable[..., Awaitable[str]]:
+    """Return a method with its settings but for some changes, checked. Raises ConfigError where one does not fit."""
+    chosen = config if name in config.method else load_config([f"method={name}"])
+    settings = chosen.method[name] | changes
+    _check(f"method.{name}", settings, passed=2)
+    return partial(_target(settings), **_arguments(settings))
 
-    Raises ConfigError as `load_config` does.
+
+def load_settings(group: str, options: Sequence[str], root: str | None = None, **check: Any) -> dict[str, Any]:
+    """Return the checked settings of a group's choice, which options such as `+training=dnalign` name and change.
+
+    `root` is the file of conf/ to compose, `check` how a target is called. Raises ConfigError as `load_config`.
     """
-    return partial(call, load_settings("corpus", overrides, root="prepare"))
-
-
-def prepared_corpus(overrides: Sequence[str]) -> CorpusFile:
-    """The passages that `load_corpus` writes, or has written; raises as that does."""
-    return CorpusFile(str(here() / load_settings("corpus", overrides, root="prepare")["out"]), "corpus.out")
-
-
-def load_settings(group: str, overrides: Sequence[str], root: str | None = None, **check: Any) -> dict[str, Any]:
-    """The checked settings of the choice of a group that overrides such as `+training=dnalign` name and change.
-
-    `root` is the file of conf/ to compose, `check` how a target is called. Raises ConfigError as `load_config` does.
-    """
-    settings: dict[str, Any] = _compose(root, overrides)[group]
+    settings: dict[str, Any] = _compose(root, options)[group]
     _check(group, settings, **check)
     return settings
 
 
-def _compose(root: str | None, overrides: Sequence[str]) -> dict[str, Any]:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        try:
-            composed = OmegaConf.to_container(compose(root, list(overrides)), resolve=True)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(explain(error, overrides)) from None
-    return composed  # type: ignore[return-value] # a file of conf/ has names and values
+def load_corpus(options: Sequence[str]) -> tuple[Callable[[], Any], CorpusFile]:
+    """Return the preparation of a corpus, such as `corpus=musique` names, to be called, and the file that it writes."""
+    settings = load_settings("corpus", options, root="prepare")
+    return partial(call, settings), CorpusFile(str(here() / settings["out"]), "corpus.out")
 
 
-def call(settings: Mapping[str, Any]) -> Any:
-    """Call the target of settings with them."""
-    with _in_place():
-        return _target(settings)(**_settings(settings))
-
-
-def _target(settings: Mapping[str, Any]) -> Callable[..., Any]:
-    return load_target(settings.get("_target_"))
-
-
-def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name != "_target_"}
+def call(settings: Mapping[str, Any], *passed: Any) -> Any:
+    """Call the target of settings with what is passed and with them; relative paths are those of `here`."""
+    with contextlib.chdir(here()):
+        return _target(settings)(*passed, **_arguments(settings))
 
 
 def _arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with every part among them built; one that its owner calls itself is given as a partial."""
-    parameters = inspect.signature(_target(settings)).parameters
+    """Return the settings with every part among them built; a partial one is called by its owner."""
     arguments = _settings(settings)
     for name, value in arguments.items():
         if _is_part(value):
             part = partial(_target(value), **_arguments(value))
-            arguments[name] = part if _passed(parameters[name].annotation) else part()
+            arguments[name] = part if value.get("_partial_") else part()
     return arguments
 
 
-def _is_part(value: Any) -> bool:
+def _is_part(value: Any) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping) and "_target_" in value
 
 
-def _passed(annotation: Any) -> int:
-    """With how many arguments the owner of a part calls it: those of its `Callable`; 0 where it takes what is built."""
-    return len(get_args(annotation)[0]) if get_origin(annotation) is Callable else 0
+def _settings(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name not in ("_target_", "_partial_")}
 
 
-def _check(where: str, settings: Mapping[str, Any], *, passed: int = 0, then: Callable[..., Any] | None = None) -> None:
+def _target(settings: Mapping[str, Any]) -> Callable[..., Any]:
+    """Import what `_target_` names, of the package or of a module in the current folder."""
+    if not isinstance(name := settings.get("_target_"), str):
+        raise ConfigError("name the function that it is, as MODULE.FUNCTION")
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.append(folder)  # behind all others, so that nothing that is installed is hidden
+    try:
+        target: Callable[..., Any] = pkgutil.resolve_name(":".join(name.rsplit(".", 1)))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{name!r} cannot be imported ({error})") from None
+    if not callable(target):
+        raise ConfigError(f"{name!r} is no function or class")
+    return target
+
+
+def _check(
+    where: str, settings: Mapping[str, Any], *, passed: int = 0, after: Callable[..., Any] | None = None
+) -> None:
     """Check settings against the annotated arguments of their target: the signature is the schema.
 
-    The first `passed` arguments are not settings: they are given when the target is called. `then` is called with what
+    The first `passed` arguments are not settings: they are given when the target is called. `after` is called with what
     the target returns and with settings of its own.
     """
     try:
-        target = _target(settings)
-    except TargetError as error:
+        parameters = list(inspect.signature(_target(settings)).parameters.items())[passed:]
+    except ConfigError as error:
         raise ConfigError(f"{where}._target_: {error}") from None
-    parameters = list(inspect.signature(target).parameters.items())[passed:]
-    if then is not None:
-        parameters += list(inspect.signature(then).parameters.items())[1:]
+    if after is not None:
+        parameters += list(inspect.signature(after).parameters.items())[1:]
     fields: dict[str, Any] = {}
     for name, parameter in parameters:
         annotation, value = parameter.annotation, settings.get(name)
-        if _passed(annotation) or getattr(annotation, "_is_protocol", False):
-            if isinstance(value, Mapping) and _is_part(value):
-                _check(f"{where}.{name}", value, passed=_passed(annotation))
+        if get_origin(annotation) is Callable or getattr(annotation, "_is_protocol", False):
+            if _is_part(value):
+                _check(f"{where}.{name}", value, passed=int(value.get("_partial_", False)))
             elif name in settings:
                 raise ConfigError(f"{where}.{name}: needs a part, settings with their own _target_ (given: {value!r})")
             annotation = Any
         fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
-    model = create_model(where, __config__=ConfigDict(extra="forbid", strict=True), **fields)
+    model = create_model(where, __config__=_STRICT, **fields)
     try:
         model.model_validate(_settings(settings))
     except ValidationError as error:
@@ -378,18 +363,21 @@ def _problems(error: ValidationError, prefix: str, model: type[BaseModel]) -> st
     lines = []
     for problem in error.errors():
         name = ".".join(str(part) for part in problem["loc"])
-        text = f"{prefix}{name}: {problem['msg']} (given: {problem['input']!r})"
+        text = f"{problem['msg']} (given: {problem['input']!r})"
         if problem["type"] == "missing":
-            text = f"{prefix}{name}: is required and not set"
+            text = "is required and not set"
         elif problem["type"] == "extra_forbidden":
-            near = get_close_matches(name, model.model_fields, n=3, cutoff=0.4)
-            text = f"{prefix}{name}: no such option" + (f"; did you mean {', '.join(near)}?" if near else "")
-        lines.append(text)
+            text = f"no such option{did_you_mean(name, model.model_fields)}"
+        lines.append(f"{prefix}{name}: {text}")
     return "\n".join(lines)
 
 
-@contextlib.contextmanager
-def _in_place() -> Iterator[None]:
-    """Relative paths in settings are those of `here`."""
-    with contextlib.chdir(here()):
-        yield
+def _compose(root: str | None, options: Sequence[str]) -> dict[str, Any]:
+    if undecodable := [option for option in options if encodable(option) != option]:
+        raise ConfigError(f"{undecodable[0]!r}: not valid UTF-8, which records need")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        try:
+            composed = OmegaConf.to_container(compose(root, with_new_methods(options)), resolve=True)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(explain(error, options)) from None
+    return composed  # type: ignore[return-value] # a file of conf/ has names and values

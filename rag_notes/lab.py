@@ -1,24 +1,39 @@
 """What a notebook or a script needs to try methods: `import rag_notes as rn`."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rag_notes.config import Config, ConfigError, build_datasets, build_llm, build_methods, build_retriever, load_config
+from pydantic import TypeAdapter, ValidationError
+
+from rag_notes.config import (
+    Config,
+    ConfigError,
+    build_datasets,
+    build_llm,
+    build_method,
+    build_methods,
+    build_retriever,
+    load_config,
+)
+from rag_notes.options import CONF, choices, did_you_mean
 from rag_notes.retrieval.base import Retriever
-from rag_notes.running.describe import Method
-from rag_notes.running.identity import unwrapped
-from rag_notes.running.records import Condition, Run
+from rag_notes.running.evaluate import Method, evaluate
+from rag_notes.running.records import Run, load_run
 from rag_notes.running.run import run_on
-from rag_notes.running.run_files import load_run
-from rag_notes.types import Dataset, Hit, Question
+from rag_notes.types import Dataset, Passage, Question
 
 if TYPE_CHECKING:  # tables and figures load slowly, and a script may need neither
+    import pandas as pd
+
     from rag_notes.report.compare import Comparison
-    from rag_notes.report.figures import NotebookFigure
-    from rag_notes.report.scores_table import ScoresTable
+    from rag_notes.report.tables import ScoresTable
     from rag_notes.report.trace import Trace
+
+T = TypeVar("T", Question, Passage)
+Rows = Any  # a frame, or mappings or records: what `open` takes as questions and passages
 
 
 @dataclass(frozen=True)
@@ -29,54 +44,75 @@ class Lab:
     dataset: Dataset
     retriever: Retriever
 
-    async def run(
-        self,
-        methods: Sequence[Method | str] | Mapping[str, Method],
-        questions: Sequence[str] | int | None = None,
-        *,
-        progress: bool = False,
-    ) -> Run:
-        """Run methods, one's own functions or names of `conf/method`, on questions: by id, the first so many, or all.
+    async def run(self, methods: Any, questions: Sequence[str] | int | None = None, *, progress: bool = True) -> Run:
+        """Run methods on questions: by id, the first so many, or all.
 
-        The run lies in its own folder below `runs`, and what was asked once is not asked again. Raises ConfigError for
-        a method or a question that there is not, otherwise as `rag_notes.running.evaluate.evaluate`.
+        A method is a name of `rn.methods()`, an async function `(rag, question)`, a partial of one, or a mapping such
+        as `{"method": "deepnote", "max_step": 1}`; a mapping from names to functions names each. The run lies in its
+        own folder below `runs`, and what was asked once is not asked again. Raises ConfigError for a method or a
+        question that there is not, otherwise as `rag_notes.running.evaluate.evaluate`.
         """
-        chosen = self._named(methods)
         dataset = replace(self.dataset, questions=self._questions(questions))
         async with build_llm(self.config) as llm:
-            return await run_on(self.config, chosen, dataset, self.retriever, llm, Condition(), progress=progress)
+            return await run_on(self.config, self._methods(methods), dataset, self.retriever, llm, progress=progress)
+
+    async def ask(self, question: str, method: Any = "deepnote") -> "Trace":
+        """Ask a question of one's own and show what the method does; nothing is written but the responses."""
+        from rag_notes.report.trace import Trace  # noqa: PLC0415 - loads slowly
+
+        methods = self._methods([method])
+        dataset = replace(self.dataset, questions=(Question("question", question, language=self._language),))
+        async with build_llm(self.config) as llm:
+            run = await evaluate(methods, dataset, self.retriever, llm, prompts=self.config.prompts, progress=False)
+        return Trace(run.sample(next(iter(methods)), "question"))
+
+    def search(self, query: str, top_k: int = 5) -> "pd.DataFrame":
+        """Rank the `top_k` best passages for a query: score, title, text, and whether they are gold for this question."""
+        import pandas as pd  # noqa: PLC0415
+
+        gold = {name for each in self.dataset.questions if each.question == query for name in each.gold_ids}
+        hits = self.retriever.search([query], top_k)[0]
+        rows = [asdict(hit.passage) | {"score": hit.score, "gold": hit.passage.id in gold} for hit in hits]
+        return pd.DataFrame(rows, index=range(1, len(rows) + 1), columns=["id", "score", "gold", "title", "text"])
 
     def question(self, question_id: str) -> Question:
-        """The question with this id. Raises ConfigError where the data set has none."""
-        for question in self.dataset.questions:
-            if question.id == question_id:
-                return question
-        known = ", ".join(question.id for question in self.dataset.questions[:5])
-        raise ConfigError(f"{self.dataset.name} has no question {question_id!r}; its first ones are {known}")
-
-    def search(self, query: str, top_k: int = 5) -> list[Hit]:
-        """The `top_k` best passages for a query, best first."""
-        return self.retriever.search([query], top_k)[0]
+        """Return the question with this id. Raises ConfigError where the data set has none."""
+        by_id = {question.id: question for question in self.dataset.questions}
+        if question_id not in by_id:
+            raise ConfigError(f"{self.dataset.name} has no question {question_id!r}{did_you_mean(question_id, by_id)}")
+        return by_id[question_id]
 
     def __repr__(self) -> str:
-        passages, questions = len(self.dataset.corpus), len(self.dataset.questions)
+        questions, passages = len(self.dataset.questions), len(self.dataset.corpus)
         return (
             f"Lab({self.dataset.name!r}: {questions} questions, {passages} passages, {self.retriever.name}, "
             f"{self.config.llm['model']})"
         )
 
-    def _named(self, methods: Sequence[Method | str] | Mapping[str, Method]) -> dict[str, Method]:
-        if isinstance(methods, Mapping):
+    @property
+    def _language(self) -> Any:
+        return self.dataset.questions[0].language if self.dataset.questions else "en"
+
+    def _methods(self, methods: Any) -> dict[str, Method]:
+        if isinstance(methods, Mapping) and "method" not in methods:
             return dict(methods)
-        built = build_methods(self.config)
-        if unknown := [method for method in methods if isinstance(method, str) and method not in built]:
-            raise ConfigError(f"no method is called {unknown[0]!r}; there is {', '.join(built)}")
-        return {
-            method if isinstance(method, str) else unwrapped(method).__name__: built[method]
-            if isinstance(method, str)
-            else method
-            for method in methods
-        }
+        listed = [methods] if isinstance(methods, str | Mapping) or callable(methods) else list(methods)
+        return dict(self._method(method) for method in listed)
+
+    def _method(self, method: Any) -> tuple[str, Method]:
+        if callable(method):
+            function = method
+            while isinstance(function, partial):
+                function = function.func
+            return function.__name__, method
+        name, settings = method, {}
+        if isinstance(method, Mapping):
+            settings = {key: value for key, value in method.items() if key != "method"}
+            name = method.get("method")
+        if name not in choices("method"):
+            raise ConfigError(f"no method is called {name!r}{did_you_mean(str(name), choices('method'))}")
+        variant = "_".join([name, *(f"{key}_{value}" for key, value in settings.items())])
+        return variant, build_method(self.config, name, settings)
 
     def _questions(self, questions: Sequence[str] | int | None) -> tuple[Question, ...]:
         if questions is None or isinstance(questions, int):
@@ -84,17 +120,53 @@ class Lab:
         return tuple(self.question(question_id) for question_id in questions)
 
 
-def open(dataset: str = "mini", *options: str, llm: str = "recorded") -> Lab:  # noqa: A001 - as rn.open
-    """Open a data set of `conf/dataset` with its retriever and a model; `options` are those of the command line.
+def open(  # noqa: A001 - as rn.open
+    dataset: str = "world",
+    *options: str,
+    llm: str = "recorded",
+    retriever: str | None = None,
+    limit: int | None = None,
+    questions: Rows | None = None,
+    passages: Rows | None = None,
+) -> Lab:
+    """Open a data set with its retriever and a model; `options` are those of the command line.
 
-    For example `rn.open("hotpotqa", "limit=50", "llm.model=gpt-4o-mini", llm="openai")`. Raises ConfigError for an
-    option that does not exist or does not fit, and DataError where the data set's file is missing or malformed.
+    For example `rn.open("hotpotqa", "llm.model=gpt-4o-mini", llm="openai", limit=50)`. Questions and passages of one's
+    own are frames, mappings or records with the fields of `Question` and `Passage`. Raises ConfigError for an option
+    that does not exist or does not fit, DataError where the data set's file is missing or malformed.
     """
-    config = load_config([f"dataset={dataset}", f"llm={llm}", *options])
-    if len(config.dataset) > 1:
+    named = {"llm": llm, "retriever": retriever, "limit": limit} | (
+        {} if questions is not None else {"dataset": dataset}
+    )
+    config = load_config([*(f"{name}={value}" for name, value in named.items() if value is not None), *options])
+    if questions is not None:
+        asked = _records(questions, Question, "questions")[: config.limit]
+        data = Dataset("own", asked, _records(passages if passages is not None else (), Passage, "passages"))
+    elif len(config.dataset) > 1:
         raise ConfigError(f"{dataset}: a lab has one data set; open one for each")
-    (data,) = build_datasets(config)
+    else:
+        (data,) = build_datasets(config)
     return Lab(config, data, build_retriever(config, data.corpus))
+
+
+def _records(rows: Any, kind: type[T], name: str) -> tuple[T, ...]:
+    """Read rows as questions or passages; where one has no id its number is taken."""
+    known, adapter, records = [field.name for field in fields(kind)], TypeAdapter(kind), []
+    for number, row in enumerate(rows.to_dict("records") if hasattr(rows, "to_dict") else rows):
+        values = asdict(row) if isinstance(row, kind) else dict(row)
+        values = {key: value for key, value in values.items() if value is not None and not value != value}
+        values = {"id": str(number)} | ({"title": ""} if kind is Passage else {}) | values
+        if unknown := [key for key in values if key not in known]:
+            raise ConfigError(
+                f"{name}, row {number}: no field is called {unknown[0]!r}{did_you_mean(unknown[0], known)}"
+            )
+        try:
+            records.append(adapter.validate_python(values))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise ConfigError(f"{name}, row {number}, {where}: {problem['msg']} ({problem['input']!r})") from None
+    return tuple(records)
 
 
 def load(folder: str | Path) -> Run:
@@ -102,50 +174,62 @@ def load(folder: str | Path) -> Run:
     return load_run(folder)
 
 
-def table(*runs: Run | Sequence[Run], baseline: str | None = "vanilla", clusters: bool = False) -> "ScoresTable":
-    """Show scores of runs in %, with intervals; a star where the difference to `baseline` is significant.
+def table(*runs: Run | Sequence[Run], **options: Any) -> "ScoresTable":
+    """Show scores of runs in %, with intervals, a star where the difference to the baseline is significant.
 
-    Example: `rn.table(run)`, or `rn.table([run0, run1])` for repeats, which are one result; runs of one data set with
-    several models stand beside each other. With `clusters` questions that share gold passages are taken together.
-    Without the baseline in every run nothing is compared.
+    Example: `rn.table(run)`, or `rn.table([run0, run1])` for repeats, which are one result. Options: `metrics=["f1"]`,
+    `by="type"`, `baseline="vanilla"`, `clusters=True` for intervals by clusters of questions that share gold passages.
     """
-    from rag_notes.report.scores_table import ScoresTable  # noqa: PLC0415 - pandas loads slowly
-    from rag_notes.report.tables import results  # noqa: PLC0415
+    from rag_notes.report.tables import scores_table  # noqa: PLC0415 - loads slowly
 
-    given = [run for each in runs for run in ([each] if isinstance(each, Run) else each)]
-    return ScoresTable(results(given, baseline=_baseline(given, baseline), clusters=clusters))
+    return scores_table([run for each in runs for run in ([each] if isinstance(each, Run) else each)], **options)
 
 
-def figure(*runs: Run, baseline: str | None = "vanilla", metrics: Sequence[str] | None = None) -> "NotebookFigure":
-    """Draw scores of runs with intervals, a row of panels a data set; `metrics` are those of answers if none are named.
+def trace(run: Run, method: str | None = None, question_id: str | None = None) -> Any:
+    """Show what a method did on a question, step by step; without a method or question, choose them in the notebook.
 
-    Example: `rn.figure(run)`, or `rn.figure(run, other, metrics=["f1", "all_gold_seen"])`.
+    Example: `rn.trace(run, "deepnote", "r17-q08")`. Raises KeyError where the run has no such answer.
     """
-    from rag_notes.report.figures import main_figure  # noqa: PLC0415 - matplotlib loads slowly
-    from rag_notes.report.tables import ANSWER_METRICS, results  # noqa: PLC0415
+    from rag_notes.report.trace import show_trace  # noqa: PLC0415
 
-    return main_figure(results(runs, baseline=_baseline(runs, baseline)), metrics=metrics or ANSWER_METRICS)
+    return show_trace(run, method, question_id)
 
 
-def trace(run: Run, method: str, question_id: str) -> "Trace":
-    """Show what a method did on a question, step by step. Example: `rn.trace(run, "deepnote", "bridge-08")`.
+def compare(run: Run, method: str, other_method: str, other_run: Run | None = None) -> "Comparison":
+    """Compare two methods, or two runs of one data set, question by question.
 
-    Raises KeyError where the run has no such answer.
+    Example: `rn.compare(run, "vanilla", "deepnote")`. Raises RecordError where nothing can be paired.
     """
-    from rag_notes.report.trace import Trace  # noqa: PLC0415
+    from rag_notes.report.compare import compare_runs  # noqa: PLC0415
 
-    return Trace(run.sample(method, question_id))
-
-
-def compare(a: Run, b: Run, method_a: str | None = None, method_b: str | None = None) -> "Comparison":
-    """Compare two runs of one data set, or two methods, question by question.
-
-    Example: `rn.compare(run, run, "vanilla", "deepnote")`. Raises RecordError where nothing can be paired.
-    """
-    from rag_notes.report.compare import compare_runs  # noqa: PLC0415 - pandas loads slowly
-
-    return compare_runs(a, b, method_a=method_a, method_b=method_b)
+    return compare_runs(run, other_run or run, method_a=method, method_b=other_method)
 
 
-def _baseline(runs: Sequence[Run], baseline: str | None) -> str | None:
-    return baseline if all(baseline in run.methods for run in runs) else None
+def methods() -> "pd.DataFrame":
+    """List the methods: name, label, family, source, and the most calls that a question takes."""
+    from rag_notes.report.tables import methods_frame  # noqa: PLC0415
+
+    return methods_frame(build_methods(load_config([f"method=[{','.join(choices('method'))}]"])))
+
+
+def datasets() -> "pd.DataFrame":
+    """List the data sets: name, what each is and its licence, and whether its files are there."""
+    return _choices_frame("dataset", lambda settings: Path(settings.get("path") or "").name)
+
+
+def studies() -> "pd.DataFrame":
+    """List the studies: name, what each is about, and its notebook."""
+    return _choices_frame("study", lambda settings: settings["study"]["notebook"])
+
+
+def _choices_frame(group: str, further: Callable[[Mapping[str, Any]], str]) -> "pd.DataFrame":
+    """A row for each choice of a group: its name, the comment at the head of its file, and a further column."""
+    import pandas as pd  # noqa: PLC0415
+    import yaml  # noqa: PLC0415
+
+    rows = []
+    for name in choices(group):
+        text = (CONF / group / f"{name}.yaml").read_text(encoding="utf-8")
+        comment = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("# ") and "@" not in line)
+        rows.append([name, comment, further(yaml.safe_load(text))])
+    return pd.DataFrame(rows, columns=[group, "about", "file"])

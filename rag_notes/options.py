@@ -1,6 +1,7 @@
-"""The options that conf/ offers: what there is to choose from, what a wrong one may have meant, their completion."""
+"""The options that conf/ offers: what there is to choose from, and what a wrong one may have meant."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -9,79 +10,74 @@ import yaml
 from rag_notes.files import SHIPPED
 
 CONF = SHIPPED / "conf"
+GROUPS = ("study", "dataset", "corpus", "method", "retriever", "llm")
 _LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
 """Hydra's launchers with the extra that installs each."""
-GROUPS = ("study", "dataset", "corpus", "method", "retriever", "llm")
-_OTHERS = ("training", "training_data")
 
 
 def choices(group: str) -> list[str]:
-    """The names that a configuration group offers."""
+    """Return the names that a configuration group offers."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def complete(prefix: str, **_: object) -> list[str]:
-    """The options that begin so, for argcomplete: names, and behind `=` the choices."""
-    group, equals, _value = prefix.partition("=")
-    if equals:
-        return [f"{prefix[: len(group)]}={choice}" for choice in choices(group)] if group in GROUPS else []
-    return [f"{name}=" for name in _option_names()]
+def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
+    """Return `; did you mean ...?` with the nearest of the names, or nothing where none is near."""
+    near = get_close_matches(name, [*names], n=3, cutoff=cutoff)
+    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
-def explain(error: Exception, overrides: Sequence[str]) -> str:
-    """Hydra's own message, with the nearest names for each override that is unknown."""
-    hints = []
-    known = _option_names()
-    for override in overrides:
-        name, _, value = override.lstrip("+~").partition("=")
+def with_new_methods(options: Sequence[str]) -> list[str]:
+    """Mark settings of a method that conf/ does not have as new, as Hydra wants it: `++method.mine.top_k=3`."""
+    new = re.compile(rf"method\.(?!(?:{'|'.join(choices('method'))})[.=])")
+    return [f"++{option}" if new.match(option) else option for option in options]
+
+
+def explain(error: Exception, options: Sequence[str]) -> str:
+    """Return Hydra's own message, with the nearest names for each option that is unknown."""
+    hints, known = [], _option_names()
+    for option in options:
+        name, _, value = option.lstrip("+~").partition("=")
         if str(error).startswith("Ambiguous value") and "," in value and value[0] not in "[{'\"":
-            one = name in ("retriever", "llm", "study", "corpus")
-            together = "one is meant" if one else f"several stand in brackets: {name}=[{value}]"
-            hints.append(f"{override}: {together}; a run for each of them: rag-notes run --multirun")
-            continue
-        if name.startswith("hydra"):
+            single = name in ("retriever", "llm", "study", "corpus")
+            advice = "one is meant" if single else f"several stand in brackets: {name}=[{value}]"
+            hints.append(f"{option}: {advice}; a run for each of them: rag-notes run --multirun")
+        elif name.startswith("hydra"):
             if (extra := _LAUNCHERS.get(value)) and f"Could not find '{name}/{value}'" in str(error):
-                hints.append(f'{override}: is not installed; pip install "rag-notes[{extra}]"')
-            continue
-        name, _, _ = name.partition("@")  # where a part is put: retriever@retriever.second=dense
-        if (CONF / name).is_dir():
-            for choice in value.strip("[]").split(","):
-                if choice.strip() not in choices(name):
-                    near = get_close_matches(choice.strip(), choices(name), n=3, cutoff=0.4) or choices(name)
-                    hints.append(f"{name}={choice.strip()}: no such {name}; there is {', '.join(near)}")
+                hints.append(f'{option}: is not installed; pip install "rag-notes[{extra}]"')
+        elif (CONF / (group := name.partition("@")[0])).is_dir():  # @: where a part is put
+            for choice in map(str.strip, value.strip("[]").split(",")):
+                if choice not in choices(group):
+                    near = get_close_matches(choice, choices(group), n=3, cutoff=0.4) or choices(group)
+                    hints.append(f"{group}={choice}: no such {group}; there is {', '.join(near)}")
         elif name not in known:
-            near = get_close_matches(name, known, n=3, cutoff=0.6)
-            hints.append(f"{name}: no such option" + (f"; did you mean {', '.join(near)}?" if near else ""))
+            hints.append(f"{name}: no such option{did_you_mean(name, known, 0.6)}")
     return "\n".join(hints) or str(error)
 
 
 def _option_names() -> list[str]:
     settings = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))
     names = [name for name in settings if name not in ("defaults", "hydra")]
-    for group in (*GROUPS, *_OTHERS):
+    for group in (*GROUPS, "training", "training_data"):
         names.append(group)
         for choice in choices(group):
-            names += _names(
-                CONF / group / f"{choice}.yaml", f"{group}.{choice}" if group in {"dataset", "method"} else group
-            )
+            prefix = f"{group}.{choice}" if group in {"dataset", "method"} else group
+            names += _setting_names(CONF / group / f"{choice}.yaml", prefix)
     return sorted(set(names))
 
 
-def _names(file: Path, prefix: str) -> Iterator[str]:
-    """The paths of the settings in a file of conf/ and in those that it is made of."""
+def _setting_names(file: Path, prefix: str) -> Iterator[str]:
+    """Yield the paths of the settings in a file of conf/ and in those that it is made of."""
     settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     for entry in settings.pop("defaults", []):
-        if isinstance(entry, dict):  # a part, from a group of its own
-            for name, choice in entry.items():
-                if name.startswith("override "):  # another choice of a group that is listed anyway
-                    continue
+        for name, choice in entry.items() if isinstance(entry, dict) else ():
+            if not name.startswith("override "):  # another choice of a group that is listed anyway
                 group, _, package = name.partition("@")
                 folder = CONF / group[1:] if group.startswith("/") else file.parent / group
-                yield from _names(folder / f"{choice}.yaml", f"{prefix}.{package or group}")
-        elif entry != "_self_":
-            yield from _names(file.with_name(f"{entry}.yaml"), prefix)
+                yield from _setting_names(folder / f"{choice}.yaml", f"{prefix}.{package or group}")
+        if isinstance(entry, str) and entry != "_self_":
+            yield from _setting_names(file.with_name(f"{entry}.yaml"), prefix)
     for name, value in settings.items():
-        if name != "_target_":
+        if not name.startswith("_"):
             yield f"{prefix}.{name}"
         if isinstance(value, dict):
-            yield from (f"{prefix}.{name}.{inner}" for inner in value if inner != "_target_")
+            yield from (f"{prefix}.{name}.{part}" for part in value if not part.startswith("_"))
