@@ -57,13 +57,13 @@ def buffered(file: IO[bytes] | gzip.GzipFile | bz2.BZ2File) -> BinaryIO:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write `path` by way of `path`.part, which is renamed when all is on disk and removed where writing fails.
+def replacing(path: Path, part: Path | None = None) -> Iterator[BinaryIO]:
+    """Write `path` by way of `part`, by default `path`.part: renamed when all is on disk, removed where writing fails.
 
     Raises `DiskFullError` where there is no room.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = part_of(path)
+    part = part or part_of(path)
     with saying_full(path):
         try:
             with part.open("wb") as file:

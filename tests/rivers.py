@@ -9,7 +9,7 @@ from rag_notes.llm.client import LLM
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.vanilla import vanilla
-from rag_notes.retrieval.bm25 import BM25
+from rag_notes.retrieval.base import Retriever
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run
 from rag_notes.types import Passage, Question
@@ -27,7 +27,7 @@ METHODS = {"vanilla": vanilla, "deepnote": deepnote}
 def run_in(
     folder: Path | None,
     base_url: str | None,
-    retriever: BM25,
+    retriever: Retriever,
     *,
     store: ResponseStore | str = ":memory:",
     questions: Sequence[Question] = QUESTIONS,

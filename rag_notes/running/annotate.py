@@ -1,4 +1,4 @@
-"""Further questions to the model about the answers of finished runs: they are runs too, stored and resumed."""
+"""Further questions to the model about the answers of finished runs: they are runs too, written like any other."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,14 +7,15 @@ from typing import Any
 
 from rag_notes.config import Config, build_datasets, build_llm
 from rag_notes.llm.store import canonical_json
-from rag_notes.running.records import Annotation, Condition, Run, Sample
+from rag_notes.running.records import Annotation, Condition, Run
 from rag_notes.running.run import run_on
+from rag_notes.running.samples import Sample
 from rag_notes.types import Hit, InputError
 
 Annotator = Callable[..., Awaitable[str]]
-"""An async function `(about, rag, question, *, sha256)`: a method that is given what it asks about, by question id.
+"""An async function `(subjects, rag, question, *, sha256)`: a method that gets what it is about, by question id.
 
-The hash of what it is given is among its settings, so that a run says what it is about.
+The hash of what it gets is among its settings, so that a run says what it is about.
 """
 
 
@@ -24,46 +25,43 @@ async def annotate(
     annotation: Annotation,
     annotator: Annotator,
     about: Callable[[Sample], Any],
-    overrides: Sequence[str] = (),
     *,
     progress: bool = True,
 ) -> list[Run]:
-    """Make `annotator` about every answer of these runs, which are of the chosen data sets; a run for each of them.
+    """Run `annotator` about every answer of these runs, which are of the chosen data sets; returns a run for each.
 
-    `about` says, as plain JSON values, what of a sample the annotator is given; a sample that failed gives nothing, and
-    its annotation fails too. The condition of a run made here names the annotation; its methods are those whose answers
-    it is about, and its own answers are not scored. Raises as `rag_notes.running.evaluate.evaluate`.
+    `about` says, as plain JSON values, what the annotator reads of a sample; a sample that failed gives nothing, and
+    its annotation fails too. The condition of a run that this makes names the annotation; its methods are those whose
+    answers it is about, and its own answers are not scored. Raises as `rag_notes.running.evaluate.evaluate`.
     """
     datasets = {dataset.name: dataset for dataset in build_datasets(config)}
-    made: list[Run] = []
+    annotations: list[Run] = []
     async with build_llm(config) as llm:
         for run in runs:
-            methods = {method: _about(annotator, run.of(method), about) for method in run.methods}
-            condition, dataset = Condition(annotates=annotation), datasets[run.dataset]
-            made.append(
-                await run_on(config, methods, dataset, _NoSearch(), llm, condition, overrides, progress=progress)
-            )
-            if not made[-1].info.finished:
+            methods = {method: _annotation_of(annotator, run.of(method), about) for method in run.methods}
+            parts = (config, methods, datasets[run.dataset], _NoSearch(), llm, Condition(annotates=annotation))
+            annotations.append(await run_on(*parts, progress=progress))
+            if not annotations[-1].info.finished:
                 break
-    return made
+    return annotations
 
 
-def told_sha256(samples: Sequence[Sample], about: Callable[[Sample], Any]) -> str:
-    """The hash, among an annotator's settings, of what it is told of these answers."""
-    return hashlib.sha256(canonical_json(_told(samples, about)).encode()).hexdigest()
+def subject_hash(samples: Sequence[Sample], about: Callable[[Sample], Any]) -> str:
+    """The hash, among an annotator's settings, of what it reads of these answers."""
+    return hashlib.sha256(canonical_json(_subjects(samples, about)).encode()).hexdigest()
 
 
-def _told(samples: Sequence[Sample], about: Callable[[Sample], Any]) -> "_Told":
-    return _Told((sample.question.id, about(sample)) for sample in samples if sample.error is None)
+def _subjects(samples: Sequence[Sample], about: Callable[[Sample], Any]) -> "_Subjects":
+    return _Subjects((sample.question.id, about(sample)) for sample in samples if sample.error is None)
 
 
-def _about(annotator: Annotator, samples: Sequence[Sample], about: Callable[[Sample], Any]) -> Annotator:
-    return partial(annotator, _told(samples, about), sha256=told_sha256(samples, about))
+def _annotation_of(annotator: Annotator, samples: Sequence[Sample], about: Callable[[Sample], Any]) -> Annotator:
+    return partial(annotator, _subjects(samples, about), sha256=subject_hash(samples, about))
 
 
-class _Told(dict[str, Any]):
+class _Subjects(dict[str, Any]):
     def __missing__(self, question_id: str) -> Any:
-        raise InputError(f"the run has no answer to {question_id}; run it again with retry_errors=true")
+        raise InputError(f"the run has no answer to {question_id}; run it again (stored responses are taken)")
 
 
 class _NoSearch:

@@ -1,151 +1,197 @@
-"""Runs without a word of their data set: what may be given away where the questions and passages may not."""
+"""Runs without the text of their data set, as frames: what may be given away where questions and passages may not."""
 
 import hashlib
+import io
+import lzma
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
-from rag_notes.events import Ask, Decision, Event, Note, Search
+import msgspec
+import pandas as pd
+
+from rag_notes.events import Ask, Counts, Decision, Event, ParseFailure, Search, answered
+from rag_notes.files import SHIPPED, write_atomically
 from rag_notes.running.quest_scores import with_quest_scores
-from rag_notes.running.records import Progress, RecordError, Run, Sample, SampleError
-from rag_notes.running.run_files import PACKED, SAMPLES, load_run, read_info, write_info, write_samples
+from rag_notes.running.records import Run, RunInfo, load_runs, run_folders
+from rag_notes.running.samples import AGAIN, RecordError
 from rag_notes.types import InputError, Question
+
+PUBLISHED = SHIPPED / "data" / "results"
+"""The folder of the runs that come with the project: a table for each data set, and `runs.json` with the settings."""
 
 SHORT = 60
 """Characters up to which an answer is published as it is."""
 
 VERDICTS = ("useful", "useless", "true", "false")
-"""What a response may say, with the braces and keys around it, to be published as it is."""
+"""The responses that are published as they are, without the braces and keys around them."""
 
-_WORDS = 3  # up to which the outcome of a decision is a label, and no text
+_TEXTS = (
+    *("run", "model", "method", "question_id", "cluster", "type", "task", "answer", "error_kind", "correctness"),
+    *("trace", "requests"),
+)
+_KEY = ["method", "question_id"]
+
+
+def without_text(run: Run) -> Run:
+    """Return the run as it is published: a frame without the text of questions, gold answers, passages and errors.
+
+    An answer over `SHORT` characters is a hash. The column `trace` has a word for each event, see `_word`; `requests`
+    is a hash of the keys of the requests.
+    """
+    if run.info.published:
+        return run
+    frame = run.frame().assign(question="", gold="", answer=lambda frame: frame["answer"].map(_short))
+    frame["error"] = frame["error_kind"].notna().map({True: "(not published)", False: None})
+    words = [
+        (sample.method, sample.question.id, _trace(sample.trace, sample.question), _digest(" ".join(requests)))
+        for sample in run.samples
+        for requests in [[ask.key[:16] for ask in answered(sample.trace)]]
+    ]
+    frame = frame.merge(pd.DataFrame(words, columns=[*_KEY, "trace", "requests"]), "left", _KEY)
+    return Run(replace(run.info, published=True), (), run.folder, frame)
 
 
 def publish(
-    folder: str | Path, into: str | Path, methods: Sequence[str] | None = None, annotations: Sequence[str | Path] = ()
-) -> Path:
-    """Write a run without text to a folder of the same name below `into`; returns it.
+    folders: Sequence[str | Path], into: str | Path = PUBLISHED, methods: Sequence[str] | None = None
+) -> list[str]:
+    """Write runs without text to the tables in `into`, with `methods` these alone; returns the runs' names.
 
-    What stays: ids of questions, methods, settings, metrics, counts, decisions, seconds, tokens, keys of requests,
-    verdicts in a word (`VERDICTS`), and answers of up to `SHORT` characters. Of every other text there is a hash, see
-    `digest`, of ids of passages too, so that found and gold ones can be told apart. With `methods` their part alone is
-    written, and the usage stays that of the run. With `annotations`, runs of RAGQuestEval, the answers have their
-    scores, which nobody could count again without text. Raises RecordError as `rag_notes.running.run_files.load_run`,
-    and for a run that is not finished or lacks a method; InputError where others of its methods are published there
-    already, and where an annotation is of other answers.
+    Runs of RAGQuestEval among the folders give their scores to the answers that they are about. Raises RecordError as
+    `rag_notes.running.records.load_run`, and for a run that is not finished; InputError where it lacks a method.
     """
-    run = _finished(folder)
-    for annotation in annotations:
-        run = _annotated(folder, run, annotation)
-    if methods:
-        if lacking := [name for name in methods if name not in run.methods]:
-            raise RecordError(f"{folder}: has no method {lacking[0]}; there is {', '.join(run.methods)}")
-        run = _part(run, methods)
-    target = Path(into) / Path(folder).resolve().name
-    if (target / "run.json").exists() and (lost := sorted(set(read_info(target).methods) - set(run.methods))):
-        raise InputError(f"{target}: holds {', '.join(lost)}, too; name all methods at once, or delete it first")
-    target.mkdir(parents=True, exist_ok=True)
-    write_samples(target / PACKED, map(without_text, run.samples))
-    (target / SAMPLES).unlink(missing_ok=True)  # as earlier versions published it
-    # Paths and addresses are the user's own.
-    write_info(target, replace(run.info, overrides=[], endpoint="", published=True))
-    return target
+    runs = load_runs(folders)
+    infos = _read_infos(Path(into))
+    names = []
+    for name, run in with_quest_scores(runs).items():
+        if not run.info.finished:
+            raise RecordError(f"{name}: is not finished ({run.info.status}); {AGAIN}")
+        if run.info.condition.annotates is None:
+            if unknown := sorted({*(methods or ())} - {*run.methods}):
+                raise InputError(f"{name}: has no method {unknown[0]}; there is {', '.join(run.methods)}")
+            part = without_text(run.only(methods or run.methods))
+            _write_table(Path(into) / f"{run.dataset}.csv.xz", name, part.frame())
+            infos[name] = part.info
+            names.append(name)
+    text = msgspec.json.format(msgspec.json.encode(dict(sorted(infos.items()))), indent=1)
+    write_atomically(Path(into) / "runs.json", text.decode() + "\n")
+    return names
 
 
-def _finished(folder: str | Path) -> Run:
-    run = load_run(folder)
-    if not run.info.finished:
-        raise RecordError(f"{folder}: is not finished ({run.info.status}); the command that began it finishes it")
-    return run
+def published_runs(folder: str | Path = PUBLISHED) -> list[Run]:
+    """Return the published runs, in the order of their names, `run.folder.name`. Raises RecordError as it reads."""
+    infos = _read_infos(Path(folder))
+    datasets = {info.dataset.name for info in infos.values()}
+    tables = {
+        dataset: dict(iter(_read_table(Path(folder) / f"{dataset}.csv.xz").groupby("run"))) for dataset in datasets
+    }
+    return [
+        Run(info, (), Path(folder) / name, _frame(info, tables[info.dataset.name][name]))
+        for name, info in infos.items()
+    ]
 
 
-def _annotated(folder: str | Path, run: Run, annotation: str | Path) -> Run:
-    scored = with_quest_scores({"run": run, "annotation": _finished(annotation)})["run"]
-    if scored is run:
-        raise InputError(f"{annotation}: has RAGQuestEval's scores of other answers than those of {folder}")
-    return scored
+def all_runs(folder: str | Path) -> list[Run]:
+    """Return the runs below a folder, and the published ones of other names."""
+    runs = load_runs(run_folders(folder))
+    return [*runs.values(), *(run for run in published_runs() if run.folder and run.folder.name not in runs)]
 
 
-def _part(run: Run, methods: Sequence[str]) -> Run:
-    part = run.only(methods)
-    errors = sum(sample.error is not None for sample in part.samples)
-    done = Progress(len(part.samples), len(part.samples), errors)
-    seconds = {name: part.info.seconds[name] for name in methods if name in part.info.seconds}
-    return replace(part, info=replace(part.info, samples=done, seconds=seconds))
+def check(run: Run, published: Run) -> Counter[tuple[str, str]]:
+    """Compare a run's answers with published ones of the same questions and methods.
 
-
-def without_text(sample: Sample) -> Sample:
-    """A sample as it is published."""
-    asked = sample.question
-    error = sample.error and SampleError(sample.error.kind, "(not published)")
-    return replace(
-        sample,
-        question=Question(
-            asked.id,
-            "",
-            gold_ids=tuple(map(digest, asked.gold_ids)),
-            task=asked.task,
-            type=asked.type,
-            hops=asked.hops,
-            language=asked.language,
-        ),
-        answer=sample.answer if len(sample.answer) <= SHORT else digest(sample.answer),
-        error=error,
-        trace=[_without_text(event) for event in sample.trace],
-    )
-
-
-def digest(text: str) -> str:
-    """`sha256:` and the first 16 hexadecimal digits of a text's hash; what has this form stays as it is."""
-    if re.fullmatch(r"sha256:[0-9a-f]{16}", text):
-        return text
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def check(run: Run, folder: str | Path) -> Counter[tuple[str, str]]:
-    """Set a run's answers beside published ones of the same questions and methods.
-
-    Returns how many by method and result: `same`, `other answer`, `other calls` (the same answer, by other requests or
-    responses), `not published`, and `not run`. Raises RecordError as `rag_notes.running.run_files.load_run`.
+    Returns how many there are by method and result: `same`, `other answer`, `other calls` (the same answer, by other
+    requests), `not published`, and `not run`.
     """
-    published = {sample.key: sample for sample in load_run(folder).samples}
-    mine = {sample.key: without_text(sample) for sample in run.samples}
-    return Counter(
-        (key[0], _compared(mine.get(key), published.get(key))) for key in [*published, *(mine.keys() - published)]
-    )
+    columns = [*_KEY, "answer", "error_kind", "requests"]
+    sides = [side.frame()[columns].fillna("") for side in (without_text(run), published)]
+    pairs = sides[0].merge(sides[1], "outer", _KEY, suffixes=("", "_published"), indicator="side")
+    result = pairs["side"].map({"left_only": "not published", "right_only": "not run", "both": "same"}).astype(str)
+    result[(result == "same") & (pairs["requests"] != pairs["requests_published"])] = "other calls"
+    for name in ("answer", "error_kind"):
+        result[pairs["side"].eq("both") & (pairs[name] != pairs[f"{name}_published"])] = "other answer"
+    return Counter(zip(pairs["method"], result, strict=True))
 
 
-def _compared(mine: Sample | None, published: Sample | None) -> str:
-    if mine is None or published is None:
-        return "not published" if published is None else "not run"
-    if mine.answer != published.answer or mine.error != published.error:
-        return "other answer"
-    return "same" if _calls(mine.trace) == _calls(published.trace) else "other calls"
+def _trace(trace: Sequence[Event], question: Question) -> str:
+    return " ".join(filter(None, (_word(event, question) for event in trace)))
 
 
-def _calls(trace: Sequence[Event]) -> list[tuple[str, str | None]]:
-    return [(event.key, event.response) for event in trace if isinstance(event, Ask)]
-
-
-def _shown(response: str | None) -> str | None:
-    """A response as it is published: a verdict in a word, its hash otherwise."""
-    if response is None:
-        return None
-    words = re.findall(r"\w+", response.casefold())
-    verdict = words and words[-1] in VERDICTS and set(words[:-1]) <= {"result", "status"}
-    return response if verdict else digest(response)
-
-
-def _without_text(event: Event) -> Event:
+def _word(event: Event, question: Question) -> str:
+    """One word: `search:01000`, 1 for a gold passage; `stage` of a call, with a verdict as in `stage=useful`; `!stage`
+    of a response that could not be read; `stage>outcome` of a decision by rule; nothing for notes and stops.
+    """
     match event:
-        case Ask():
-            return replace(event, prompt="", response=_shown(event.response), key=event.key[:16], logprobs=None)
         case Search():
-            hits = [replace(hit, id=digest(hit.id), title="", text="") for hit in event.hits]
-            return replace(event, query=digest(event.query), hits=hits)
-        case Note():
-            return replace(event, text=digest(event.text))
-        case Decision() if len(event.outcome.split()) > _WORDS:
-            return replace(event, outcome=digest(event.outcome))
-    return event
+            return "search:" + "".join(str(int(hit.id in question.gold_ids)) for hit in event.hits)
+        case Ask():
+            words = re.findall(r"\w+", (event.response or "").casefold())
+            is_verdict = words and words[-1] in VERDICTS and set(words[:-1]) <= {"result", "status"}
+            return f"{event.stage}={words[-1]}" if is_verdict else event.stage
+        case ParseFailure():
+            return f"!{event.stage}"
+        case Decision() if len(event.outcome.split()) <= 3:  # a label, no text
+            return "_".join(f"{event.what}>{event.outcome}".split())
+    return ""
+
+
+def _short(answer: str) -> str:
+    return answer if len(answer) <= SHORT else _digest(answer)
+
+
+def _digest(text: str) -> str:
+    """`sha256:` and the first 16 hexadecimal digits of a text's hash; what has this form stays as it is."""
+    return text if re.fullmatch(r"sha256:\w{16}", text) else f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _frame(info: RunInfo, rows: pd.DataFrame) -> pd.DataFrame:
+    """The frame of a run from its rows in a table, as `Run.frame`."""
+    counts = [field.name for field in fields(Counts)]
+    unknown = [name for name in rows if name not in (*_TEXTS, *counts, "seconds") and rows[name].isna().all()]
+    frame = rows.drop(columns=["run", *unknown]).assign(question="", gold="").reset_index(drop=True)
+    frame["error_kind"] = frame["error_kind"].mask(frame["error_kind"] == "")
+    frame["error"] = frame["error_kind"].notna().map({True: "(not published)", False: None})
+    condition = info.condition
+    frame = frame.assign(
+        dataset=Run(info).label, model=info.model, noise_percent=condition.noise_percent, repeat=info.repeat
+    )
+    first = ["dataset", "model", "noise_percent", "repeat", "method", "question_id", "cluster", "type", "hops"]
+    first += ["task", "question", "gold", "answer", "error", "error_kind", "correctness"]
+    return frame[[*first, *frame.columns.difference(first, sort=False)]]
+
+
+def _read_infos(folder: Path) -> dict[str, RunInfo]:
+    try:
+        return msgspec.json.decode((folder / "runs.json").read_bytes(), type=dict[str, RunInfo])
+    except FileNotFoundError:
+        return {}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RecordError(f"{folder / 'runs.json'}: not the settings of runs ({error}); fetch it again") from None
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    try:
+        content = lzma.decompress(path.read_bytes())
+        columns = content.partition(b"\n")[0].decode().split(",")
+        return pd.read_csv(
+            io.BytesIO(content),
+            dtype=dict.fromkeys(_TEXTS, str),
+            keep_default_na=False,
+            na_values={name: [""] for name in columns if name not in _TEXTS},
+            float_precision="round_trip",
+        )
+    except (FileNotFoundError, lzma.LZMAError, ValueError) as error:
+        raise RecordError(f"{path}: cannot be read ({error}); fetch or publish it again") from None
+
+
+def _write_table(path: Path, name: str, frame: pd.DataFrame) -> None:
+    """Put the rows of a run into a table, in the place of those that it has there."""
+    rows = frame.drop(columns=["dataset", "question", "gold", "error"])
+    rows.insert(0, "run", name)
+    if path.exists():
+        others = _read_table(path)
+        rows = pd.concat([others[others["run"] != name], rows]).sort_values("run", kind="stable")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(lzma.compress(rows.to_csv(index=False, lineterminator="\n").encode(), preset=9))

@@ -1,44 +1,53 @@
-"""The scores of RAGQuestEval put to the answers that they are about, whose runs and annotations lie apart."""
+"""The scores of RAGQuestEval joined to the answers that they are about, whose runs and annotations lie apart."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rag_notes.running.annotate import told_sha256
-from rag_notes.running.records import Run, Sample
+import pandas as pd
+
+from rag_notes.running.annotate import subject_hash
+from rag_notes.running.records import Run
+from rag_notes.running.samples import Sample
 from rag_notes.types import InputError
+
+_KEY = ["method", "question_id"]
 
 
 def quest_texts(sample: Sample) -> dict[str, str]:
-    """What RAGQuestEval is given of an answer. Raises InputError for a question without gold answer."""
+    """What RAGQuestEval reads of an answer. Raises InputError for a question without gold answer."""
     if not sample.gold:
         raise InputError(f"question {sample.question.id} has no gold answer to make questions from; leave it out")
     return {"gold": sample.gold[0], "generated": sample.answer}
 
 
 def with_quest_scores(runs: Mapping[str, Run]) -> dict[str, Run]:
-    """The runs, by name, each answer with the scores that an annotation among them has of it."""
+    """The runs, by name, each answer with the scores that an annotation among them has for it."""
     annotations = [run for run in runs.values() if run.info.condition.annotates == "quest_eval"]
     return {name: _scored(run, annotations) for name, run in runs.items()}
 
 
 def _scored(run: Run, annotations: list[Run]) -> Run:
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    if run.info.condition.annotates is None:
-        for made in annotations:
-            for method in set(made.methods) & set(run.methods):
-                if made.dataset == run.dataset and _about(made, run, method):
-                    answers = {s.question.id: s.answer for s in made.of(method) if s.error is None}
-                    found |= {(method, name): json.loads(text)["scores"] for name, text in answers.items()}
-    if not found:
+    if run.info.condition.annotates is not None:
         return run
-    samples = [replace(s, metrics=s.metrics | found.get((s.method, s.question.id), {})) for s in run.samples]
-    return replace(run, samples=samples)
+    scores = [
+        {"method": row.method, "question_id": row.question_id} | json.loads(row.answer)["scores"]
+        for annotation in annotations
+        for method in run.methods
+        if _is_about(annotation, run, method)
+        for row in annotation.only([method]).frame().query("error.isna()").itertuples()
+    ]
+    if not scores:
+        return run
+    return replace(run, table=run.frame().merge(pd.DataFrame(scores).drop_duplicates(_KEY, keep="last"), "left", _KEY))
 
 
-def _about(made: Run, run: Run, method: str) -> bool:
-    samples = run.of(method)
-    if not all(sample.gold for sample in samples if sample.error is None):
+def _is_about(annotation: Run, run: Run, method: str) -> bool:
+    a, b = annotation.info, run.info
+    if (a.dataset.name, a.llm, a.repeat) != (b.dataset.name, b.llm, b.repeat) or method not in a.methods:
         return False
-    same = (made.info.llm, made.info.repeat) == (run.info.llm, run.info.repeat)
-    return same and made.info.methods[method].settings["sha256"] == told_sha256(samples, quest_texts)
+    samples = run.of(method)
+    return (
+        all(sample.gold for sample in samples if sample.error is None)
+        and subject_hash(samples, quest_texts) == a.methods[method].settings["sha256"]
+    )

@@ -1,74 +1,34 @@
-"""A run on disk: `run.json` (what was run, with what) and `samples.jsonl` (a line for each question and method)."""
+"""A run: its settings in `run.json`, its answers in `samples.jsonl` or as a frame."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
+import msgspec
 import pandas as pd
 
-from rag_notes.events import Counts, Event
-from rag_notes.metrics.retrieval import gold_clusters
-from rag_notes.running.lines import Lines
-from rag_notes.types import InputError, Question
+from rag_notes.files import replacing
+from rag_notes.llm.store import canonical_json
+from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleError, SampleFile, encode, frame_of
+from rag_notes.types import InputError
 
-Key = tuple[str, str]  # method, question id
+__all__ = ["RecordError", "Run", "RunInfo", "Sample", "SampleError", "load_run", "load_runs", "pooled_frames"]
+
 Annotation = Literal["evidence", "quest_eval"]
 
-IMPORTED = "imported"
-"""The status of a run that was read from another program's file: it has answers and scores, no traces, no costs."""
-
-
-class RecordError(InputError):
-    """A run folder that cannot be read or does not belong to this run."""
-
-
-@dataclass(frozen=True, slots=True)
-class SampleError:
-    """Why a question has no answer: the error's class, its message and, unless a call failed, where it was raised."""
-
-    kind: str
-    message: str
-    traceback: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.message}" if self.traceback else self.message
-
-    @property
-    def raised_in(self) -> str:
-        """File, line and function where it was raised, "" of a failed call."""
-        return self.traceback.rpartition("\n")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What one method made of one question. `metrics` are those of the question's task, of retrieval, and `cost`."""
-
-    method: str
-    question: Question
-    answer: str
-    error: SampleError | None
-    metrics: dict[str, float]
-    counts: Counts
-    trace: list[Event]
-
-    @property
-    def key(self) -> Key:
-        """What identifies a sample in its run."""
-        return self.method, self.question.id
-
-    @property
-    def gold(self) -> list[str]:
-        """The gold answers; of a question with several readings, one of each."""
-        return list(self.question.answers) or [pair.answers[0] for pair in self.question.qa_pairs]
+SETTINGS, SAMPLES = "run.json", "samples.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """Which questions were asked of which corpus: `sha256` is that of the questions' records.
+    """The questions and the corpus of a run: `sha256` is that of the questions' records.
 
     `selection` is all, papers (those that the papers asked) or how they were chosen, as `first 50`. `corpus` is pooled
-    where it was made of the questions' own paragraphs, given where it came as a whole.
+    where it consists of the questions' own paragraphs, given where it came as a whole.
     """
 
     name: str
@@ -80,24 +40,22 @@ class DatasetInfo:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Under what condition a run was made: so many per cent of noise passages, or annotating another run's answers."""
+    """The condition of a run: so many per cent of noise passages, or annotating another run's answers."""
 
     noise_percent: int | None = None
     annotates: Annotation | None = None
 
     def __str__(self) -> str:
-        if self.annotates is not None:
-            return self.annotates
-        return "" if self.noise_percent is None else f"noise{self.noise_percent}"
+        noise = "" if self.noise_percent is None else f"noise{self.noise_percent}"
+        return self.annotates or noise
 
 
 @dataclass(frozen=True, slots=True)
 class MethodInfo:
-    """A method of a run: its function, its settings (defaults included), a hash of its code, and what it is called."""
+    """A method of a run: its function, its settings (defaults included), and its name in tables."""
 
     function: str
     settings: dict[str, Any]
-    code: str
     label: str = ""
 
     @property
@@ -108,32 +66,20 @@ class MethodInfo:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the answers of a run took, each distinct call counted once, by whichever process it was made."""
+    """What the answers of a run cost, in US dollars where all prices are known; each distinct call counts once."""
 
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    retries: int = 0
     cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How many samples a run has, of how many, and how many of them failed."""
-
-    done: int = 0
-    of: int = 0
-    errors: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What run.json says: everything that determines the samples, then what came of it.
+    """The content of run.json: the settings that determine the answers, then what came of them.
 
-    `prompts` has the name of the prompt set and a hash of each prompt, `code` of a method and `scoring` those of the
-    code. `llm` holds the model, its sampling and, as `stages`, the models of single stages. `seconds` of model time
-    are by method and question. `studies` are what the run was made for, `overrides` the options as they were given.
-    `published` says that the texts are taken out (`rag_notes.running.publish`).
+    `prompts` has a hash of each prompt that was used. `llm` holds the model, its sampling and, as `stages`, the models
+    of single stages. `studies` are the studies that the run was made for. A `published` run has a frame alone.
     """
 
     dataset: DatasetInfo
@@ -143,17 +89,10 @@ class RunInfo:
     llm: dict[str, Any]
     prompt_set: str
     prompts: dict[str, str]
-    scoring: str = ""
     repeat: int = 0
     status: str = "running"
-    samples: Progress = field(default_factory=Progress)
     usage: Usage = field(default_factory=Usage)
-    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
-    search_retries: int = 0
-    half_written: int = 0
     studies: list[str] = field(default_factory=list)
-    overrides: list[str] = field(default_factory=list)
-    endpoint: str = ""
     published: bool = False
     versions: dict[str, str] = field(default_factory=dict)
     git: dict[str, Any] = field(default_factory=dict)
@@ -165,29 +104,35 @@ class RunInfo:
 
     @property
     def finished(self) -> bool:
-        """Whether every question has a sample, failed or not."""
+        """Whether every question has an answer or an error."""
         return self.status == "finished"
 
+    @property
+    def fingerprint(self) -> str:
+        """The hash of the settings that determine the answers, by which the folder of the run is named."""
+        settings = {name: getattr(self, name) for name in ("retriever", "llm", "prompt_set", "repeat")}
+        settings |= {"dataset": asdict(self.dataset), "condition": asdict(self.condition)}
+        settings["methods"] = {name: [method.function, method.settings] for name, method in self.methods.items()}
+        return hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:10]
 
-@dataclass(frozen=True, slots=True, repr=False)
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Run:
-    """A run as its two files hold it: `info` is run.json, `samples` the lines of samples.jsonl in their order.
+    """A run: `frame()` has a row for each answer, `samples` have the traces.
 
-    `folder` is where it lies, None for a run that was not written; `repeats` are the runs that this one is pooled of.
-    The samples of a folder are read when they are asked for, and are those that it had when the run was read or made.
+    The samples of a folder are read from its file each time they are iterated. `table` stands in the place of the
+    frame: that of a published run, or one with further columns.
     """
 
     info: RunInfo
-    samples: Sequence[Sample] = ()
+    samples: Iterable[Sample] = ()
     folder: Path | None = None
-    repeats: tuple["Run", ...] = ()
+    table: pd.DataFrame | None = None
 
     def __repr__(self) -> str:
-        done = self.info.samples
-        return (
-            f"Run({self.label!r}, {self.info.model!r}, {len(self.methods)} methods, {done.done} of {done.of} answers, "
-            f"{done.errors} errors, {self.info.status!r})"
-        )
+        failed = self.frame()["error"].notna().sum()
+        answers = f"{len(self.methods)} methods, {len(self.frame())} answers, {failed} errors, {self.info.status!r}"
+        return f"Run({self.label!r}, {self.info.model!r}, {answers})"
 
     @property
     def dataset(self) -> str:
@@ -201,91 +146,129 @@ class Run:
 
     @property
     def methods(self) -> list[str]:
-        """The methods' names, in the order they were given."""
+        """The methods' names, in the order of the run."""
         return list(self.info.methods)
 
-    @property
-    def questions(self) -> list[Question]:
-        """The questions that have a sample, each once."""
-        return list({sample.question.id: sample.question for sample in self.samples}.values())
-
-    @property
-    def keys(self) -> Sequence[Key]:
-        """Method and question id of each sample."""
-        return self.samples.keys if isinstance(self.samples, Lines) else [sample.key for sample in self.samples]
-
     def only(self, methods: Iterable[str]) -> "Run":
-        """The part of this run that these methods made. Raises KeyError for one that it does not have."""
-        methods = list(methods)
-        wanted = {name: self.info.methods[name] for name in methods}
-        places = [place for place, (method, _) in enumerate(self.keys) if method in wanted]
-        return replace(
-            self,
-            info=replace(self.info, methods=wanted),
-            samples=self.at(places),
-            repeats=tuple(run.only(methods) for run in self.repeats),
-        )
+        """Return the part of this run that these methods answered. Raises KeyError for one that it does not have."""
+        chosen = {name: self.info.methods[name] for name in methods}
+        table = None if self.table is None else self.table[self.table["method"].isin(chosen)]
+        samples: Iterable[Sample] = [sample for sample in self._of(*chosen) if sample.method in chosen]
+        if isinstance(self.samples, SampleFile):
+            samples = self._of(*chosen)
+        return replace(self, info=replace(self.info, methods=chosen), samples=samples, table=table)
 
-    def of(self, method: str) -> Sequence[Sample]:
-        """The samples of one method, in the order of the questions."""
-        return self.at(place for place, (name, _) in enumerate(self.keys) if name == method)
-
-    def at(self, places: Iterable[int]) -> Sequence[Sample]:
-        """The samples at these places."""
-        return self.samples.at(places) if isinstance(self.samples, Lines) else [self.samples[i] for i in places]
+    def of(self, method: str) -> list[Sample]:
+        """Return the samples of one method, in the order of the questions."""
+        return [sample for sample in self._of(method) if sample.method == method]
 
     def sample(self, method: str, question_id: str) -> Sample:
-        """The sample of one method on one question. Raises KeyError where the run has none."""
-        for place, key in enumerate(self.keys):
-            if key == (method, question_id):
-                return self.samples[place]
+        """Return the sample of one method on one question. Raises KeyError where the run has none."""
+        for sample in self._of(method, question_id=question_id):
+            if (sample.method, sample.question.id) == (method, question_id):
+                return sample
         raise KeyError(f"no sample of {method!r} on {question_id!r} in this run of {self.methods}")
 
-    def seconds(self, sample: Sample) -> float | None:
-        """Seconds of model time of a sample; None where the run does not know."""
-        return self.info.seconds.get(sample.method, {}).get(sample.question.id)
+    def _of(self, *methods: str, question_id: str | None = None) -> Iterable[Sample]:
+        """The samples, of a file these alone, since parsing takes long."""
+        samples = self.samples
+        return SampleFile(samples.path, methods, question_id) if isinstance(samples, SampleFile) else samples
 
     def frame(self) -> pd.DataFrame:
-        """A row for each sample: data set, model, method, question, gold, answer, error, each metric and count.
+        """Return a row for each answer: settings, question, gold, answer, error, each score and count.
 
-        `cluster` is the cluster of questions with gold passages in common. What a sample lacks is missing (NaN).
+        Scores lie between 0 and 1, `cost` is in US dollars, `seconds` is the time of the calls when they were made.
+        `cluster` is the first of the questions that share gold passages with this one; `correctness` is right, wrong,
+        parse failure, error or unscored. What an answer lacks is missing (NaN).
         """
-        from rag_notes.running.correctness import correctness  # noqa: PLC0415 - which reads samples
+        return (self._frame if self.table is None else self.table).copy()
 
-        clusters = gold_clusters(self.questions)
-        return pd.DataFrame(
-            [
-                {
-                    "dataset": self.label,
-                    "model": self.info.model,
-                    "noise_percent": self.info.condition.noise_percent,
-                    "repeat": self.info.repeat,
-                    "method": sample.method,
-                    "question_id": sample.question.id,
-                    "cluster": clusters[sample.question.id],
-                    "type": sample.question.type,
-                    "hops": sample.question.hops,
-                    "task": sample.question.task,
-                    "question": sample.question.question,
-                    "gold": "; ".join(sample.gold),
-                    "answer": sample.answer,
-                    "error": None if sample.error is None else str(sample.error),
-                    "error_kind": None if sample.error is None else sample.error.kind,
-                    "correctness": correctness(sample),
-                    **sample.metrics,
-                    **asdict(sample.counts),
-                    "tokens": sample.counts.prompt_tokens + sample.counts.completion_tokens,
-                    "seconds": self.seconds(sample),
-                }
-                for sample in self.samples
-            ]
-        )
+    @cached_property
+    def _frame(self) -> pd.DataFrame:
+        rows = self.samples.rows() if isinstance(self.samples, SampleFile) else self.samples
+        noise, repeat = self.info.condition.noise_percent, self.info.repeat
+        return frame_of(rows, dataset=self.label, model=self.info.model, noise_percent=noise, repeat=repeat)
 
 
 def require_text(run: Run) -> None:
     """Raise InputError for a run that was published without its texts, which what comes next reads."""
     if run.info.published:
         raise InputError(
-            f"{run.folder}: was published without the text of passages, notes and responses, which this is counted "
-            "from; make the run yourself, or name one that has its text"
+            f"{run.folder}: was published without the text of passages, notes and responses; make the run yourself"
         )
+
+
+def load_run(folder: str | Path) -> Run:
+    """Read a run from its folder. Raises RecordError naming what is missing, malformed or of an earlier version."""
+    path = Path(folder)
+    info = read_info(path)
+    if not (path / SAMPLES).exists():
+        raise RecordError(f"{path / SAMPLES}: is missing; {AGAIN}")
+    return Run(info, SampleFile(path / SAMPLES), path)
+
+
+def save_run(folder: Path, info: RunInfo, lines: Iterable[bytes]) -> Run:
+    """Write a run to its folder, the lines of its samples in their order."""
+    for name, content in ((SAMPLES, lines), (SETTINGS, [msgspec.json.format(encode(info), indent=1)])):
+        # By way of a file of its own: another process may be making the same run.
+        with replacing(folder / name, folder / f"{name}.{uuid4().hex[:8]}.part") as file:
+            file.writelines(content)
+    return Run(info, SampleFile(folder / SAMPLES), folder)
+
+
+def read_info(folder: str | Path) -> RunInfo:
+    """Read the run.json of a run. Raises RecordError as `load_run`."""
+    path = Path(folder) / SETTINGS
+    try:
+        content = msgspec.json.decode(path.read_bytes())
+        if {"scoring", "settings"} & content.keys():
+            raise RecordError(f"{path}: was written by an earlier version; {AGAIN}")
+        return msgspec.convert(content, RunInfo)
+    except FileNotFoundError:
+        raise RecordError(f"{path.absolute()}: no such run; make one with `rag-notes run`") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError) as error:
+        raise RecordError(f"{path}: not the settings of a run ({error}); {AGAIN}") from None
+
+
+def run_folders(folder: str | Path) -> list[Path]:
+    """Return the run folders in a folder, by name."""
+    return sorted(file.parent for file in Path(folder).glob(f"*/{SETTINGS}"))
+
+
+def load_runs(folders: Iterable[str | Path]) -> dict[str, Run]:
+    """Read run folders, by the folders' names. Raises RecordError as `load_run`."""
+    return {Path(folder).resolve().name: load_run(folder) for folder in folders}
+
+
+def pooled_frames(runs: Sequence[Run]) -> list[tuple[list[Run], pd.DataFrame]]:
+    """Return the frames of runs, those that differ in their `repeat` alone as one; each with the repeats it is of.
+
+    A row is an answer that all repeats have. Its scores, costs and counts are the means over them, missing where one
+    repeat lacks them; where one failed its error stands for all and there are no scores. Texts are the first repeat's.
+    Raises RecordError where the prompts of the repeats differ.
+    """
+    groups: dict[tuple[str, int], list[Run]] = {}
+    for run in runs:
+        fingerprint, number = replace(run.info, repeat=0).fingerprint, 0
+        while any(run.info.repeat == other.info.repeat for other in groups.get((fingerprint, number), [])):
+            number += 1  # the same repeat a second time is no repeat of the first
+        groups.setdefault((fingerprint, number), []).append(run)
+    return [(group, _pool(group) if len(group) > 1 else group[0].frame()) for group in groups.values()]
+
+
+def _pool(runs: Sequence[Run]) -> pd.DataFrame:
+    prompts = runs[0].info.prompts
+    if any(prompts.get(name, digest) != digest for run in runs for name, digest in run.info.prompts.items()):
+        raise RecordError(f"the repeats of {runs[0].label!r} were made with different prompts; for each {AGAIN}")
+    frames = [run.frame().set_index(["method", "question_id"]) for run in runs]
+    for frame in frames[1:]:
+        frames[0] = frames[0][frames[0].index.isin(frame.index)]
+    frames = [frame.loc[frames[0].index] for frame in frames]
+    pooled = frames[0].copy()
+    for name in pooled.select_dtypes("number").columns.difference(["repeat", "hops", "noise_percent"], sort=False):
+        pooled[name] = sum(frame.get(name, float("nan")) for frame in frames) / len(frames)
+    errors = ["error", "error_kind", "correctness"]
+    for frame in reversed(frames):  # the first that failed is written last
+        failed = frame["error"].notna()
+        pooled.loc[failed, errors] = frame.loc[failed, errors]
+    return pooled.reset_index()[runs[0].frame().columns]

@@ -1,8 +1,10 @@
-"""What a study will take before anything is spent: calls, tokens, money and time, and how much is stored already."""
+"""What a study takes before anything is spent: calls, tokens, money and time, and how much is stored already."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 
@@ -16,168 +18,120 @@ from rag_notes.config import (
     load_config,
 )
 from rag_notes.llm.client import LLM
-from rag_notes.methods.about import about_of, settings_of
-from rag_notes.report.cells import method_label
-from rag_notes.report.markdown import markdown
-from rag_notes.retrieval.base import Retriever
-from rag_notes.retrieval.noise import NoiseFrom
+from rag_notes.methods.about import about_of, label_of, settings_of
 from rag_notes.running.describe import Method, describe_method
-from rag_notes.running.records import Condition
-from rag_notes.running.replay import Replayed, replay
+from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import Condition, Run
 from rag_notes.running.run import with_noise
-from rag_notes.types import Dataset
 
 FURTHER: Mapping[str, tuple[str, Callable[[Config], int]]] = {
     # Half-way to the fair number of passages, that number and two beyond, of each data set on all of them.
-    "fair_top_k": ("vanilla with as many passages as the adaptive method reads", lambda c: 3 * len(c.dataset)),
-    "knowledge_density": ("the evidence in what each answer is made from", lambda c: len(c.method)),
+    "fair_top_k": (
+        "vanilla with as many passages as the adaptive method reads",
+        lambda config: 3 * len(config.dataset),
+    ),
+    "knowledge_density": ("the evidence in what each answer is made from", lambda config: len(config.method)),
 }
 """What a study asks besides its methods, and how many calls a question at most."""
 
-COLUMNS = (
-    *("dataset", "method", "questions", "complete", "at_most", "expected", "stored", "to_make"),
-    *("prompt_tokens", "completion_tokens", "cost", "seconds", "expected_from"),
+_MISS = "RecordingMissError"
+_SOURCES = (
+    "expected from: store, the mean of the method's answers that are stored to the end; mini, that of the recordings on "
+    "mini, of another model and other texts, a rough guess; bound, the most that can be, since nothing alike is known."
 )
 
-_SOURCES = {
-    "store": "store: what is expected of a question is the mean of the method's answers that are stored to the end.",
-    "mini": "mini: it is the mean of the recordings on mini, of another model and of other texts: a rough guess.",
-    "bound": "bound: nothing like it is stored or recorded; it is the most that can be, and its tokens are unknown.",
-}
 
+@dataclass(frozen=True)
+class Plan:
+    """What a study takes: a `table` with a row for each data set and method, and the `further` calls by their purpose.
 
-class Plan(NamedTuple):
-    """What a study takes: a `table` with a row for each data set and method, and how much of it is asked only once.
-
-    `distinct` is the share, from 0 to 1, of the calls known of all these methods that differ from one another: methods
-    share calls, and each is made once. NaN where nothing is known. `further` are calls that depend on what these give,
-    by what they are for, each with the most that there can be.
+    `complete` questions are stored to the end. `at_most` is the bound of all questions, `expected` are their calls:
+    those of the complete ones, and for each other one the mean of what `expected_from` names. `stored` calls have a
+    response, `to_make` the others; tokens, `cost` (US dollars) and `seconds` at the configured concurrency are of
+    these. NaN where nothing is known. Calls that methods share are made once, and counted for each.
     """
 
     table: pd.DataFrame
-    distinct: float
     further: Mapping[str, int]
 
+    def __str__(self) -> str:
+        numbers = self.table.columns[2:-1]
+        sums = {name: self.table[name].sum(min_count=len(self.table)) for name in numbers}
+        rows = pd.concat([self.table, pd.DataFrame([{"dataset": "all"} | sums])], ignore_index=True)
+        formats = {name.replace("_", " "): "{:.4f}".format if name == "cost" else "{:.0f}".format for name in numbers}
+        rows = rows.rename(columns=lambda name: name.replace("_", " "))
+        lines = [rows.to_string(index=False, na_rep="–", formatters=formats), _SOURCES]
+        lines += [f"Further calls depend on these: at most {n}, for {purpose}." for purpose, n in self.further.items()]
+        return "\n\n".join(lines)
 
-async def plan(*configs: Config) -> Plan:
-    """Say what the chosen methods on the chosen data sets take, without asking anything; noise ratios are data sets.
 
-    What several configurations have in common counts once. Every question is played from stored responses as far as
-    they reach. `complete` questions are stored to the end. `at_most` is the bound of all questions together; `expected`
-    are their calls: those of the complete ones, and for each other one the mean of the complete ones (where there are
-    none, of the recordings on `mini` with the same settings; where there are none either, the bound). `stored` are
-    calls that have an answer in the store, `to_make` the others; `prompt_tokens`, `completion_tokens`, `cost` in US
-    dollars and `seconds` of waiting at the configured concurrency are of those. NaN where nothing is known: no price,
-    no bound, no response of this model to time by. `expected_from` says which of the three it was (store, mini, bound).
-    Methods that share calls count them each.
-    """
+async def plan(config: Config) -> Plan:
+    """Plan the methods of a study on the chosen data sets and noise ratios; nothing is asked that is not stored."""
+    configs = [config]
+    if config.study.name == "verification":
+        from rag_notes.studies.verification import parts  # noqa: PLC0415 - loads the papers' claims
+
+        configs = parts(config)
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
-    keys: list[str] = []
     further: dict[str, int] = {}
-    for config in configs:
-        templates, methods = build_templates(config), build_methods(config)
-        async with build_llm(config, offline=True) as llm:
-            for dataset in build_datasets(config):
-                retriever = build_retriever(config, dataset.corpus)
-                for percent in (None, *dict.fromkeys(config.study.noise_percent)):
-                    asked, searched = _noisy(dataset, retriever, percent, config.study.noise_from)
-                    name = "-".join(part for part in (dataset.name, str(Condition(percent))) if part)
-                    for method_name, method in methods.items():
-                        if percent is not None and method_name in config.study.variants:
-                            continue  # as the study of robustness does
-                        once = name, method_name, repr(describe_method(method))
-                        if once in rows:
-                            continue
-                        played = [each async for each in replay(method, asked.questions, searched, llm, templates)]
-                        like, source = [each for each in played if each.complete], "store"
-                        if not like:
-                            like = await _recorded(method, percent)
-                            source = "mini" if like else "bound"
-                        keys += [call.key for each in like for call in each.calls]
-                        row = {"dataset": name, "method": method_name, "questions": len(played)}
-                        row["expected_from"] = source
-                        rows[once] = row | _expected(played, like, _bound(method), llm)
-                if config.study.name in FURTHER:
-                    purpose, calls = FURTHER[config.study.name]
-                    further[purpose] = further.get(purpose, 0) + len(dataset.questions) * calls(config)
-    table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
-    return Plan(table, len(set(keys)) / len(keys) if keys else math.nan, further)
+    for part in configs:
+        methods = build_methods(part)
+        async with build_llm(part, offline=True) as llm:
+            for percent in (None, *dict.fromkeys(part.study.noise_percent)):
+                chosen = {name: methods[name] for name in methods if percent is None or name not in part.study.variants}
+                async for run in _replay(part, chosen, percent, llm):
+                    for name, method in chosen.items():
+                        key = run.label, name, repr(describe_method(method))
+                        if key not in rows:
+                            answers = run.only([name]).frame()
+                            recorded = (
+                                None if (answers["error_kind"] != _MISS).any() else await _recorded(method, percent)
+                            )
+                            rows[key] = {"dataset": run.label, "method": label_of(name)}
+                            rows[key] |= _row(answers, recorded, method, llm)
+        if part.study.name in FURTHER:
+            purpose, calls = FURTHER[part.study.name]
+            questions = sum(len(dataset.questions) for dataset in build_datasets(part))
+            further[purpose] = further.get(purpose, 0) + questions * calls(part)
+    return Plan(pd.DataFrame(list(rows.values())), further)
 
 
-def plan_table(planned: Plan) -> str:
-    """Lay out what `plan` gave as a table in Markdown, with a last row of sums."""
-    table = planned.table
-    sums: dict[str, Any] = {"dataset": "all", "method": "", "expected_from": ""}
-    for column in COLUMNS[2:-1]:
-        sums[column] = table[column].sum(min_count=len(table))  # unknown where one of them is
-    shown = pd.DataFrame([*table.to_dict("records"), sums], columns=list(COLUMNS))
-    cells = pd.DataFrame({name.replace("_", " "): [_cell(name, value) for value in shown[name]] for name in COLUMNS})
-    lines = [markdown(cells), *(_SOURCES[name] for name in dict.fromkeys(table["expected_from"]))]
-    if planned.distinct < 1:
-        share = f"{100 * planned.distinct:.0f} %"
-        lines.append(f"These methods share calls, made once: of the calls known of them, {share} are distinct.")
-    for purpose, calls in planned.further.items():
-        lines.append(f"Further calls depend on what these give: at most {calls}, for {purpose}.")
-    return "\n\n".join(lines)
+async def _replay(config: Config, methods: Mapping[str, Method], percent: int | None, llm: LLM) -> AsyncIterator[Run]:
+    templates = build_templates(config)
+    for dataset in build_datasets(config):
+        setup = dataset, build_retriever(config, dataset.corpus)
+        if percent is not None:
+            setup = with_noise(*setup, percent, config.study.noise_from)
+        with TemporaryDirectory() as folder:
+            options: dict[str, Any] = {"condition": Condition(percent), "templates": templates, "progress": False}
+            yield await evaluate(methods, *setup, llm, folder=f"{folder}/run", **options)
 
 
-def _noisy(
-    dataset: Dataset, retriever: Retriever, percent: int | None, source: NoiseFrom = "annotated"
-) -> tuple[Dataset, Retriever]:
-    return (dataset, retriever) if percent is None else with_noise(dataset, retriever, percent, source)
+async def _recorded(method: Method, percent: int | None) -> pd.DataFrame:
+    """The answers that the recordings hold of a method on `mini`."""
+    config = load_config(["dataset=mini", "llm=recorded"])
+    async with build_llm(config) as llm:
+        frames = [run.frame() async for run in _replay(config, {"method": method}, percent, llm)]
+    return frames[0][frames[0]["error_kind"] != _MISS]
 
 
-def _expected(played: Sequence[Replayed], like: Sequence[Replayed], bound: float, llm: LLM) -> dict[str, Any]:
-    whole = sum(each.complete for each in played)
-    stored = sum(len(each.calls) for each in played)
-    calls_of_one = _mean([len(each.calls) for each in like]) if like else bound
-    in_whole = sum(len(each.calls) for each in played if each.complete)
-    missing = len(played) - whole
-    # A question that is not complete lacks at least one call, however many it has already.
-    expected = max(in_whole + missing * calls_of_one, stored + missing) if missing else stored
-    to_make = expected - stored
-    flat = [call for each in like for call in each.calls]
-    tokens, seconds = {}, 0.0
-    for field in ("prompt_tokens", "completion_tokens"):
-        tokens[field] = to_make * _mean([getattr(call, field) for call in flat]) if to_make else 0.0
-    if to_make:  # only responses of this very model's store say how fast it is
-        known = llm.taken([call.key for call in flat])
-        times = [known[call.key][0] for call in flat if call.key in known]
-        seconds = to_make * _mean(times) / llm.concurrency if whole else math.nan
-    return {
-        "complete": whole,
-        "at_most": bound * len(played),
-        "expected": expected,
-        "stored": stored,
-        "to_make": to_make,
-        **tokens,
-        "cost": math.nan if llm.price is None else llm.price.of(*(round(value) for value in tokens.values())),
-        "seconds": seconds,
-    }
-
-
-def _bound(method: Method) -> float:
+def _row(answers: pd.DataFrame, recorded: pd.DataFrame | None, method: Method, llm: LLM) -> dict[str, Any]:
     calls = about_of(method).calls
-    return math.nan if calls is None else calls(settings_of(method))
-
-
-async def _recorded(method: Method, noise_percent: int | None) -> list[Replayed]:
-    """Replay this method on those questions of `mini` that the recordings hold in full."""
-    default = load_config(["dataset=mini", "llm=recorded"])
-    (mini,) = build_datasets(default)
-    dataset, retriever = _noisy(mini, build_retriever(default, mini.corpus), noise_percent)
-    async with build_llm(default) as llm:
-        played = [each async for each in replay(method, dataset.questions, retriever, llm, build_templates(default))]
-    return [each for each in played if each.complete]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
-
-
-def _cell(column: str, value: Any) -> str:
-    if isinstance(value, str):
-        return method_label(value) if column == "method" else value
-    if math.isnan(value):
-        return "–"
-    return f"{value:.4f}" if column == "cost" else f"{value:.0f}"
+    bound = math.nan if calls is None else float(calls(settings_of(method)))
+    complete = answers[answers["error_kind"] != _MISS]
+    alike = complete if recorded is None else recorded
+    stored, missing = int(answers["calls"].sum()), len(answers) - len(complete)
+    expected = complete["calls"].sum() + missing * (bound if alike.empty else alike["calls"].mean())
+    # A question that is not complete lacks at least one call, however many it has already.
+    to_make = max(expected - stored, missing) if missing else 0
+    share = to_make / alike["calls"].sum() if len(alike) else math.nan
+    prompt_tokens, completion_tokens = (share * alike[name].sum() for name in ("prompt_tokens", "completion_tokens"))
+    return {
+        **{"questions": len(answers), "complete": len(complete), "at_most": bound * len(answers)},
+        **{"expected": stored + to_make, "stored": stored, "to_make": to_make},
+        **{"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens},
+        "cost": llm.price.of(round(prompt_tokens), round(completion_tokens)) if llm.price and share >= 0 else math.nan,
+        # Only responses of this very model say how fast it is.
+        "seconds": math.nan if len(complete) == 0 else share * complete["seconds"].sum() / llm.concurrency,
+        "expected_from": "bound" if alike.empty else "store" if recorded is None else "mini",
+    }
