@@ -91,10 +91,10 @@ def row_of(table: pd.DataFrame, /, **where: str) -> dict[Any, Any]:
     return row
 
 
-def shown_cell(table: pd.DataFrame, method: str, column: tuple[str, str]) -> Any:
-    """The cell that a table of scores shows for a method, a data set and a metric."""
+def shown_cell(table: pd.DataFrame, method: str, metric: str) -> str:
+    """The cell that a table of scores of one data set shows for a method and a metric."""
     wide = ScoresTable(table).wide.droplevel("questions", axis="columns")
-    return wide.loc[method_label(method), column]
+    return str(wide.loc[method_label(method), metric])
 
 
 def drawn_texts(figure: Figure) -> list[tuple[Text, Any]]:

@@ -1,27 +1,38 @@
-"""Numbers and names as tables and figures print them."""
+"""Names and numbers as tables and figures print them."""
 
 import math
 import re
+from collections.abc import Mapping
 
 import pandas as pd
 
 from rag_notes.methods.about import label_of
 
+ANSWER_METRICS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit", "reject")
+"""The metrics of an answer, in the order of every table and figure; a data set has those of its questions' tasks."""
+
+RETRIEVAL_METRICS = ("all_gold_first", "all_gold_seen", "answer_in_passages_seen")
+"""The metrics of the passages of the first search (`_first`) and of all searches (`_seen`)."""
+
+QUEST_METRICS = ("q_r", "t_p", "t_r", "t_f1", "q_gold")
+"""The metrics of RAGQuestEval, for answers that it was run on (`rag_notes.studies.quest_eval`)."""
+
+METRIC_LABELS: Mapping[str, str] = {
+    **{"em": "EM", "f1": "F1", "acc": "Acc.", "acc_raw": "Acc. (raw)", "yes_no_acc": "Yes/no acc."},
+    **{"str_em": "str-EM", "str_hit": "str-hit", "reject": "Reject", "avg": "Avg."},
+    **{"all_gold_first": "All gold, first search", "all_gold_seen": "All gold, all searches"},
+    **{"answer_in_passages_seen": "Answer found, all searches"},
+    **{"q_r": "Q-R", "t_p": "T-P", "t_r": "T-R", "t_f1": "T-F1", "q_gold": "Questions kept"},
+}
+"""The metrics in the order of every table and figure, as these print them."""
+
 DISAGREE = "†"
 """Marks a difference about which its interval and its test disagree."""
 
 _DATASETS = {
-    "asqa": "ASQA",
-    "crud": "CRUD",
-    "hotpotqa": "HotpotQA",
-    "musique": "MuSiQue",
-    "nq_open": "NQ",
-    "realtimeqa": "RealTimeQA",
-    "squad": "SQuAD",
-    "strategyqa": "StrategyQA",
-    "triviaqa": "TriviaQA",
-    "twowikimultihopqa": "2WikiMultiHopQA",
-    "webquestions": "WebQuestions",
+    **{"asqa": "ASQA", "crud": "CRUD", "hotpotqa": "HotpotQA", "musique": "MuSiQue", "nq_open": "NQ"},
+    **{"realtimeqa": "RealTimeQA", "squad": "SQuAD", "strategyqa": "StrategyQA", "triviaqa": "TriviaQA"},
+    **{"twowikimultihopqa": "2WikiMultiHopQA", "webquestions": "WebQuestions"},
 }
 
 
@@ -45,15 +56,15 @@ def p_text(p: float) -> str:
 
 
 def disagree(low: float, high: float, p: float, alpha: float) -> bool:
-    """Whether the interval of a difference and the p of its test say different things about 0."""
+    """Whether the interval of a difference and the p of its test contradict each other about 0."""
     return not math.isnan(p) and not math.isnan(low) and (low > 0 or high < 0) != (p < alpha)
 
 
 def dataset_label(name: str) -> str:
-    """What a table or figure calls a data set, or the data set of a run's label: by its own name where it has one."""
-    return re.sub(r"^\w+", lambda found: _DATASETS.get(found[0], found[0]), name)
+    """The printed name of a data set, or of the data set in a run's label."""
+    return re.sub(r"^\w+", lambda match: _DATASETS.get(match[0], match[0]), name)
 
 
 def method_label(name: str) -> str:
-    """What a table or figure calls a method, as `rag_notes.methods.about.label_of`."""
+    """The printed name of a method, as `rag_notes.methods.about.label_of`."""
     return label_of(name)

@@ -1,115 +1,98 @@
 """Two runs, or two methods of one run, question by question: what differs, by how much, and where."""
 
 import math
-import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
-from rag_notes.report.cells import dataset_label, interval_text, method_label
-from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS, RETRIEVAL_METRICS
-from rag_notes.running.correctness import correctness
-from rag_notes.running.records import IMPORTED, RecordError, Run, Sample
+from rag_notes.report.cells import ANSWER_METRICS, METRIC_LABELS, RETRIEVAL_METRICS, interval_texts, method_label
+from rag_notes.report.scores_table import as_text, styled
+from rag_notes.running.records import RecordError, Run
 
 COSTS = ("searches", "distinct_passages", "calls", "prompt_tokens", "completion_tokens")
 """The counts that are compared beside the metrics; less is better."""
 
-Change = Literal["won", "lost", "other"]
-
-CHANGES: Mapping[Change, str] = {
-    "won": "right only in B",
-    "lost": "right only in A",
+CHANGES: Mapping[str, str] = {
+    "won": "right only in {1}",
+    "lost": "right only in {0}",
     "other": "scored differently, neither or both right",
 }
-"""How the scores of a question may differ between the two sides."""
+"""How the scores of a question may differ between the two sides, whose names are filled in."""
 
+_KINDS = {"answer": ANSWER_METRICS, "retrieval": RETRIEVAL_METRICS, "cost": COSTS}
 _COLUMNS = [
     *("method_a", "method_b", "kind", "metric", "n", "mean_a", "mean_b"),
     *("difference", "low", "high", "p", "p_holm", "significant", "wins", "ties", "losses"),
     *("smallest_detectable", "confidence"),
 ]
+_SETTINGS = ("dataset", "llm", "repeat", "retriever", "prompt_set", "prompts", "endpoint", "versions", "git")
+_LISTED, _LONGEST = 10, 80  # questions shown, of each change; characters of a text shown
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """A question that both sides answered without error."""
-
-    a: Sample
-    b: Sample
-
-    @property
-    def id(self) -> str:
-        """The question's id."""
-        return self.a.question.id
-
-    @property
-    def change(self) -> Change | None:
-        """How the scores of the answers differ; None where they do not."""
-        before, after = correctness(self.a), correctness(self.b)
-        if (before == "right") != (after == "right"):
-            return "won" if after == "right" else "lost"
-        scores = [[sample.metrics.get(metric) for metric in ANSWER_METRICS] for sample in (self.a, self.b)]
-        return "other" if before != after or scores[0] != scores[1] else None
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One method of A beside one of B: the questions they share, and those left out (ids by reason)."""
-
-    method_a: str
-    method_b: str
-    matched: list[Matched]
-    left_out: dict[str, list[str]]
-
-    @property
-    def name(self) -> str:
-        """The method, or both."""
-        return " → ".join(dict.fromkeys(map(method_label, (self.method_a, self.method_b))))
-
-    def differing(self, change: Change | None = None) -> list[Matched]:
-        """The questions on which the two differ in score, in their order; those of one change only if it is named."""
-        return [both for both in self.matched if both.change and change in (None, both.change)]
-
-    def one_sided(self) -> dict[str, list[str]]:
-        """The metrics that only the answers of one side have, by side: they are not compared."""
-        of_a = {metric for both in self.matched for metric in both.a.metrics}
-        of_b = {metric for both in self.matched for metric in both.b.metrics}
-        sides = {
-            side: [metric for metric in (*ANSWER_METRICS, *RETRIEVAL_METRICS) if metric in only]
-            for side, only in (("A", of_a - of_b), ("B", of_b - of_a))
-        }
-        return {side: metrics for side, metrics in sides.items() if metrics}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Two runs side by side. All differences are B - A; `table` is what `compare_runs` says."""
+    """Two runs side by side, shown as HTML in a notebook and as text in a terminal; all differences are B - A.
+
+    `table` has a row for each pair of methods and metric, as `compare_runs` says. `questions` has a row for each
+    question compared: `method_a`, `method_b`, `question_id`, every column of the runs' frames with `_a` and `_b`
+    appended, and `change`: won, lost, other (`CHANGES`), or "" where all scores are equal. `left_out` has the
+    questions that could not be compared, with the `reason`.
+    """
 
     run_a: Run
     run_b: Run
     names: tuple[str, str]
-    pairs: list[Pair]
     table: pd.DataFrame
+    questions: pd.DataFrame
+    left_out: pd.DataFrame
 
-    def rows(self, pair: Pair) -> list[dict[Any, Any]]:
-        """The rows of the table of one pair of methods."""
-        of_pair = (self.table["method_a"] == pair.method_a) & (self.table["method_b"] == pair.method_b)
-        return self.table[of_pair].to_dict("records")
+    def settings(self) -> pd.DataFrame:
+        """A row for each setting, prompt and version that differs, with its value in both runs ("–": it has none)."""
+        sides = []
+        for run, column in ((self.run_a, "method_a"), (self.run_b, "method_b")):
+            names, info = list(self.table[column].unique()), asdict(run.info)
+            methods = [
+                {**info["methods"][name]["settings"], "function": info["methods"][name]["function"]} for name in names
+            ]
+            parts = {name.replace("_", " "): info[name] for name in _SETTINGS if name in info}
+            parts["method"] = methods[0] if len(methods) == 1 else dict(zip(names, methods, strict=True))
+            sides.append(pd.json_normalize(parts, sep=" ").iloc[0].map(str))
+        table = pd.concat(sides, axis=1, keys=["a", "b"]).fillna("–")
+        return table[table["a"] != table["b"]].set_axis([*self.names], axis=1).rename_axis("setting")
 
-    def all_equal(self, pair: Pair) -> bool:
-        """Whether two methods have the same value of every metric and count on every question."""
-        return all(row["ties"] == row["n"] for row in self.rows(pair))
+    def _parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
+        level, (a, b) = self.table["confidence"].iloc[0], self.names
+        yield (
+            f"{b} minus {a}, scores in %, with {100 * level:g} % intervals; * p < {1 - level:.2g} after Holm",
+            differences(self.table, self.names, by=()).set_index(
+                ["method", "metric"][len(set(self.table["method_a"])) == 1 :]
+            ),
+        )
+        for change, meaning in CHANGES.items():
+            rows = self.questions[self.questions["change"] == change]
+            texts = {"question": "question_a", "gold": "gold_a", a: "answer_a", b: "answer_b"}
+            columns = {name: rows[column].map(_shortened) for name, column in texts.items() if column in rows}
+            if len(rows):
+                listed = f", the first {_LISTED}" if len(rows) > _LISTED else ""
+                shown = pd.DataFrame(columns).set_axis(rows["question_id"], axis=0)[:_LISTED]
+                yield f"{meaning.format(a, b)}: {len(rows)} questions{listed}", shown
+        if len(settings := self.settings()):
+            yield "settings that differ", settings
+        if len(self.left_out):
+            counts = self.left_out["reason"].value_counts(sort=False).map(str)
+            yield "questions left out", counts.rename("questions").to_frame()
 
-    def settings(self) -> list[tuple[str, str, str]]:
-        """Name, value in A and value in B of every setting, prompt and version that differs ("–": it has none)."""
-        sides = [_settings(run, side, self.pairs) for run, side in ((self.run_a, "method_a"), (self.run_b, "method_b"))]
-        names = dict.fromkeys([*sides[0], *sides[1]])
-        values = [(name, sides[0].get(name, "–"), sides[1].get(name, "–")) for name in names]
-        return [(name, a, b) for name, a, b in values if a != b]
+    def __repr__(self) -> str:
+        return "\n\n".join(f"{title}\n{as_text(table)}" for title, table in self._parts())
+
+    def _repr_html_(self) -> str:
+        tables = [styled(table, f"comparison{number}", title) for number, (title, table) in enumerate(self._parts())]
+        return "".join(table.to_html() for table in tables)
 
 
 def compare_runs(
@@ -118,209 +101,132 @@ def compare_runs(
     *,
     method_a: str | None = None,
     method_b: str | None = None,
-    names: tuple[str, str] = ("A", "B"),
+    names: tuple[str, str] | None = None,
     confidence: float = 0.95,
     resamples: int = 10_000,
     clusters: bool = False,
 ) -> Comparison:
     """Compare two runs of one data set on the questions that both have: method by method, or the methods named.
 
-    Without names every method of both runs is compared with itself; one name stands for both sides. Where one was read
-    from another program's file, all methods are compared with its own, by the answers alone. Questions match by
-    id, text and gold answers; those that do not, and those that failed, are left out and listed.
+    Without methods every method of both runs is compared with itself; one name stands for both sides. `names` are those
+    of the two sides, the methods' labels or A and B by default. Questions match by id, text and gold answers; those
+    that do not, and those that failed, are left out.
 
     The table has a row for each pair of methods and metric. `kind` is answer or retrieval (scores between 0 and 1) or
     cost (COSTS, a number a question). The means are those of the `n` questions compared, `difference` is B - A with
     interval and p as in `paired_difference`, `p_holm` is corrected for the pairs compared by one metric, and
     `significant` is p_holm < 1 - confidence. `wins`, `ties` and `losses` count the questions on which B's value is
     higher, equal and lower. `smallest_detectable` is the difference that `n` questions spread like these show with 80 %
-    power at alpha .05 (NaN where the differences have no spread).
-
-    With `clusters` interval and test are by clusters of questions that share gold passages.
+    power at alpha .05 (NaN where the differences have no spread). With `clusters` interval and test are by clusters of
+    questions that share gold passages.
 
     Raises RecordError for different data sets, no method or no question in common, a method that a run lacks, and a
     method that would be compared with itself because both runs are the same object.
     """
     if run_a.label != run_b.label:
-        raise RecordError(
-            f"{names[0]} is of data set {run_a.label!r} and {names[1]} of {run_b.label!r}: "
-            "only runs of the same data set can be compared"
-        )
-    methods = _methods(run_a, run_b, method_a, method_b, names)
-    pairs = [match(run_a, run_b, *of_pair) for of_pair in methods]
-    for pair in pairs:
-        if not pair.matched:
-            raise RecordError(_nothing_in_common(pair, names))
+        raise RecordError(f"only runs of one data set can be compared, not {run_a.label!r} and {run_b.label!r}")
+    pairs = _methods(run_a, run_b, method_a or method_b, method_b or method_a)
+    sides = [method_label(name) for name in pairs[0]] if len(pairs) == 1 else []
+    names = names or (("A", "B") if len(set(sides)) < 2 else (sides[0], sides[1]))
+    frames = run_a.frame(), run_b.frame()
+    matched = {pair: _match(*frames, *pair) for pair in pairs}
+    for pair, (questions, left_out) in matched.items():
+        if questions.empty:
+            counts = left_out["reason"].value_counts(sort=False).to_dict()
+            raise RecordError(
+                f"no question was answered by both {pair[0]} of {names[0]} and {pair[1]} of {names[1]}: {counts}"
+            )
+    options: dict[str, Any] = {"confidence": confidence, "resamples": resamples}
     rows: list[dict[str, Any]] = []
-    costs = () if IMPORTED in (run_a.info.status, run_b.info.status) else COSTS
-    for kind, metrics in (("answer", ANSWER_METRICS), ("retrieval", RETRIEVAL_METRICS), ("cost", costs)):
-        for metric in metrics:
-            family = [
-                row for pair in pairs if (row := _row(pair, kind, metric, confidence, resamples, clusters=clusters))
-            ]
-            for row, p_holm in zip(family, holm([row["p"] for row in family]), strict=True):
-                rows.append(row | {"p_holm": p_holm, "significant": p_holm < 1 - confidence})
-    return Comparison(run_a, run_b, names, pairs, pd.DataFrame(rows, columns=_COLUMNS))
+    for kind, metric in ((kind, metric) for kind, metrics in _KINDS.items() for metric in metrics):
+        family: list[dict[str, Any]] = []
+        for (a, b), (questions, _) in matched.items():
+            columns = [f"{metric}_a", f"{metric}_b"]
+            both = questions.dropna(subset=columns) if {*columns} <= {*questions} else questions[:0]
+            if len(both):
+                before, after = ([float(value) for value in both[name]] for name in columns)
+                cluster = both["cluster_a"].tolist() if clusters else None
+                test = paired_difference(after, before, clusters=cluster, **options)
+                row = {"method_a": a, "method_b": b, "kind": kind, "metric": metric, "confidence": confidence}
+                row |= {"mean_a": math.fsum(before) / len(both), "mean_b": math.fsum(after) / len(both)}
+                row |= test._asdict() | {"difference": test.mean}
+                row["smallest_detectable"] = smallest_detectable([y - x for x, y in zip(before, after, strict=True)])
+                family.append(row)
+        for row, p_holm in zip(family, holm([row["p"] for row in family]), strict=True):
+            rows.append(row | {"p_holm": p_holm, "significant": p_holm < 1 - confidence})
+    questions, left_out = (pd.concat(parts, ignore_index=True) for parts in zip(*matched.values(), strict=True))
+    return Comparison(run_a, run_b, names, pd.DataFrame(rows, columns=_COLUMNS), questions, left_out)
 
 
 def differences(table: pd.DataFrame, names: tuple[str, str], by: Sequence[str] = ("dataset",)) -> pd.DataFrame:
-    """Rows of `compare_runs`, to which the columns `by` were added, as they are shown: scores in %, costs a question.
+    """Rows of `compare_runs`, to which the columns `by` were added, as texts: scores in %, costs a question.
 
-    The means of both sides stand under `names`; a star is a significant difference.
+    The means of both sides are under `names`; a star is a significant difference.
     """
-    rows = []
-    if "dataset" in by:
-        table = table.assign(dataset=table["dataset"].map(dataset_label))
-    for row in table.to_dict("records"):
-        scale = 1 if row["kind"] == "cost" else 100
-        rows.append(
-            {name.replace("dataset", "data set").replace("_", " "): row[name] for name in by}
-            | {
-                "method": method_label(row["method_a"]),
-                "metric": METRIC_LABELS.get(row["metric"], row["metric"].replace("_", " ")),
-                "n": row["n"],
-                names[0]: f"{scale * row['mean_a']:.1f}",
-                names[1]: f"{scale * row['mean_b']:.1f}",
-                "difference": interval_text(row["difference"], row["low"], row["high"], scale=scale)
-                + "*" * bool(row["significant"]),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def match(run_a: Run, run_b: Run, method_a: str, method_b: str) -> Pair:
-    """Pair the answers of two methods by question; what cannot be compared is left out, by reason."""
-    a, b = _by_question(run_a, method_a), _by_question(run_b, method_b)
-    matched: list[Matched] = []
-    left_out: dict[str, list[str]] = {}
-    for question_id in dict.fromkeys([*a, *b]):
-        if question_id not in b:
-            left_out.setdefault("only in A", []).append(question_id)
-        elif question_id not in a:
-            left_out.setdefault("only in B", []).append(question_id)
-        elif reason := _mismatch(a[question_id], b[question_id]):
-            left_out.setdefault(reason, []).append(question_id)
-        else:
-            matched.append(Matched(a[question_id], b[question_id]))
-    return Pair(method_a, method_b, matched, left_out)
-
-
-def _methods(
-    run_a: Run, run_b: Run, method_a: str | None, method_b: str | None, names: tuple[str, str]
-) -> list[tuple[str, str]]:
-    if IMPORTED in (run_a.info.status, run_b.info.status):
-        chosen = [
-            [method for method in run.methods if name in (None, method)]
-            for run, name in ((run_a, method_a), (run_b, method_b))
-        ]
-        if not all(chosen):
-            raise RecordError(
-                f"{names[0]} has {', '.join(run_a.methods)} and {names[1]} {', '.join(run_b.methods)}; name one of "
-                "each with --method-a and --method-b, or none"
-            )
-        return [(a, b) for a in chosen[0] for b in chosen[1]]
-    method_a, method_b = method_a or method_b, method_b or method_a
-    if method_a is None or method_b is None:
-        shared = [(method, method) for method in run_a.methods if method in run_b.methods]
-        if run_a is run_b:
-            raise RecordError(
-                f"{names[0]} would be compared with itself; name two of its methods with --method-a and --method-b: "
-                f"{', '.join(run_a.methods)}"
-            )
-        if not shared:
-            raise RecordError(
-                f"{names[0]} has {', '.join(run_a.methods)} and {names[1]} {', '.join(run_b.methods)}: no method in "
-                "common; name one of each with --method-a and --method-b"
-            )
-        return shared
-    for run, method, name in ((run_a, method_a, names[0]), (run_b, method_b, names[1])):
-        if method not in run.methods:
-            raise RecordError(f"{name} has no method {method!r}; it has {', '.join(run.methods)}")
-    if run_a is run_b and method_a == method_b:
-        raise RecordError(f"{method_a} of {names[0]} would be compared with itself; name another method or run")
-    return [(method_a, method_b)]
-
-
-def _by_question(run: Run, method: str) -> dict[str, Sample]:
-    return {sample.question.id: sample for sample in run.of(method)}
-
-
-def _mismatch(a: Sample, b: Sample) -> str:
-    """Why the samples of a question id cannot be compared; empty where they can."""
-    if a.question.question != b.question.question:
-        return "another question under the same id"
-    if a.gold != b.gold:
-        return "other gold answers"
-    failed = [side for side, sample in (("A", a), ("B", b)) if sample.error is not None]
-    return f"failed in {' and '.join(failed)}" if failed else ""
-
-
-def _nothing_in_common(pair: Pair, names: tuple[str, str]) -> str:
-    counts = ", ".join(f"{len(ids)} {reason}" for reason, ids in pair.left_out.items()) or "neither has any"
-    return (
-        f"no question was answered by both {pair.method_a} of {names[0]} (A) and {pair.method_b} of {names[1]} (B): "
-        f"{counts}"
-    )
-
-
-def _row(
-    pair: Pair, kind: str, metric: str, confidence: float, resamples: int, *, clusters: bool
-) -> dict[str, Any] | None:
-    """The comparison by one metric of the questions that have it on both sides; None where there are none."""
-    numbers = [
-        [float(getattr(sample.counts, metric)) if kind == "cost" else sample.metrics.get(metric) for sample in (a, b)]
-        for a, b in ((both.a, both.b) for both in pair.matched)
+    scale = np.where(table["kind"] == "cost", 1, 100)
+    scaled = table.assign(**{name: scale * table[name].astype(float) for name in ("difference", "low", "high")})
+    stars = np.where(table["significant"].astype(bool), "*", "")
+    methods = [
+        " → ".join(map(method_label, dict.fromkeys(pair)))
+        for pair in zip(table["method_a"], table["method_b"], strict=True)
     ]
-    values = [(a, b) for a, b in numbers if a is not None and b is not None]
-    asked = [both.a.question for both, scored in zip(pair.matched, numbers, strict=True) if None not in scored]
-    if not values:
-        return None
-    a, b = [value for value, _ in values], [value for _, value in values]
-    of_question = list(gold_clusters(asked).values()) if clusters else None
-    result = paired_difference(b, a, confidence=confidence, resamples=resamples, clusters=of_question)
-    return {
-        "method_a": pair.method_a,
-        "method_b": pair.method_b,
-        "kind": kind,
-        "metric": metric,
-        "n": result.n,
-        "mean_a": math.fsum(a) / len(a),
-        "mean_b": math.fsum(b) / len(b),
-        "difference": result.mean,
-        "low": result.low,
-        "high": result.high,
-        "p": result.p,
-        "wins": result.wins,
-        "ties": result.ties,
-        "losses": result.losses,
-        "smallest_detectable": smallest_detectable([y - x for x, y in values]),
-        "confidence": confidence,
+    columns: dict[str, Any] = {name.replace("_", " "): table[name] for name in by} | {
+        "method": methods,
+        "metric": [METRIC_LABELS.get(metric, metric.replace("_", " ")) for metric in table["metric"]],
+        "n": table["n"].map(str),
+        names[0]: [f"{value:.1f}" for value in scale * table["mean_a"]],
+        names[1]: [f"{value:.1f}" for value in scale * table["mean_b"]],
+        "difference": [
+            text + star for text, star in zip(interval_texts(scaled, "difference", scale=1), stars, strict=True)
+        ],
     }
+    return pd.DataFrame(columns)
 
 
-def _settings(run: Run, side: str, pairs: Sequence[Pair]) -> dict[str, str]:
-    """Everything that run.json says of how the run was made, of its methods those that are compared."""
-    info = run.info
-    methods = {pair.name: info.methods[getattr(pair, side)] for pair in pairs}
-    parts: dict[str, Any] = {
-        "data set": asdict(info.dataset),
-        "method": {name: method.settings | {"function": method.function} for name, method in methods.items()},
-        "llm": info.llm,
-        "repeat": info.repeat,
-        "retriever": info.retriever,
-        "prompt set": info.prompt_set,
-        "prompt": info.prompts,
-        "endpoint": info.endpoint,
-        "version": info.versions,
-        "git": info.git,
-    }
-    return dict(_flat(parts, ""))
+def _shortened(text: object) -> str:
+    return textwrap.shorten(str(text), _LONGEST, placeholder=" …")
 
 
-def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name} {key}".strip())
+def _methods(run_a: Run, run_b: Run, method_a: str | None, method_b: str | None) -> list[tuple[str, str]]:
+    known = f"{', '.join(run_a.methods)}" + ("" if run_a is run_b else f" and {', '.join(run_b.methods)}")
+    if method_a is None or method_b is None:
+        pairs = [(method, method) for method in run_a.methods if method in run_b.methods]
     else:
-        text = str(value)
-        yield name, text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
+        pairs = [(method_a, method_b)]
+        if unknown := [name for name, run in ((method_a, run_a), (method_b, run_b)) if name not in run.methods]:
+            raise RecordError(f"no method {unknown[0]!r} to compare; there is {known}")
+    if run_a is run_b and any(a == b for a, b in pairs):
+        raise RecordError(f"a run would be compared with itself; name two of its methods: {known}")
+    if not pairs:
+        raise RecordError(f"no method in common; name one of each run: {known}")
+    return pairs
+
+
+def _match(
+    frame_a: pd.DataFrame, frame_b: pd.DataFrame, method_a: str, method_b: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The questions that two methods answered, both answers in a row, and those that cannot be compared."""
+    sides = [
+        frame[frame["method"] == method].drop(columns="method").set_index("question_id").add_suffix(suffix)
+        for frame, method, suffix in ((frame_a, method_a, "_a"), (frame_b, method_b, "_b"))
+    ]
+    order = pd.Index(dict.fromkeys([*sides[0].index, *sides[1].index]))
+    both = sides[0].join(sides[1], how="outer").reindex(order).rename_axis("question_id").reset_index()
+    missing = [~both["question_id"].isin(side.index) for side in sides]
+    failed = [both["error_a"].notna(), both["error_b"].notna()]
+    reasons = {"only in A": missing[1], "only in B": missing[0]}
+    for name, text in {"question": "another question under the same id", "gold": "other gold answers"}.items():
+        if f"{name}_a" in both and f"{name}_b" in both:
+            reasons[text] = both[f"{name}_a"] != both[f"{name}_b"]
+    reasons |= {"failed in A and B": failed[0] & failed[1], "failed in A": failed[0], "failed in B": failed[1]}
+    reason = pd.Series(np.select([mask.to_numpy(dtype=bool) for mask in reasons.values()], [*reasons], ""), both.index)
+    right = [both[f"correctness{suffix}"] == "right" for suffix in ("_a", "_b")]
+    scores = [name for name in ("correctness", *ANSWER_METRICS) if f"{name}_a" in both and f"{name}_b" in both]
+    equal = [
+        (both[f"{name}_a"] == both[f"{name}_b"]) | (both[f"{name}_a"].isna() & both[f"{name}_b"].isna())
+        for name in scores
+    ]
+    changes = [~right[0] & right[1], right[0] & ~right[1], ~np.logical_and.reduce(equal)]
+    both = both.assign(method_a=method_a, method_b=method_b, change=np.select(changes, [*CHANGES], ""))
+    left_out = both[["method_a", "method_b", "question_id"]].assign(reason=reason)
+    return both.loc[reason == ""], left_out.loc[reason != ""]

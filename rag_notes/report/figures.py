@@ -1,306 +1,277 @@
-"""Figures of results, drawn from tables alone, in one style that also reads in grey print."""
+"""Figures made from frames, in one style: `forest`, `curves`, `bars`, `scatter`, and `save`.
 
-import io
+A frame has a row for each mark: `label`, `mean`, `low` and `high`, the name of their axis as `panel`, and where marks
+differ their `kind`. Everything is drawn in the order of the frame's rows.
+"""
+
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
-from cycler import cycler
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
-from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from rag_notes.report.cells import dataset_label, method_label
-from rag_notes.report.csv_file import write_csv
-from rag_notes.report.tables import ANSWER_METRICS, METRIC_LABELS
+from rag_notes.report.drawing import (
+    NONE,
+    STYLE,
+    Look,
+    NotebookFigure,
+    add_legend,
+    align_left,
+    draw,
+    label_ends,
+    label_marks,
+    laid_out,
+    mark,
+    save,
+    ticks,
+)
 from rag_notes.types import InputError
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""The colours of Okabe and Ito, told apart by the colour-blind; yellow is left out, too light on white."""
+__all__ = ["LOOKS", "VERDICTS", "Look", "NotebookFigure", "bars", "curves", "forest", "save", "scatter"]
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""A marker for each colour, told apart without it."""
+COLUMN, PAGE = 3.4, 7.0
+"""Widths of a paper's column and page, in inches."""
 
-STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
-    "font.size": 8,
-    "text.parse_math": False,  # a dollar sign in a name is one
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "axes.prop_cycle": cycler(color=PALETTE, marker=MARKERS),
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.5,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 5,
-    "legend.frameon": False,
-    "figure.facecolor": "white",
-    "pdf.fonttype": 42,  # letters stay letters: searchable, and accepted by publishers
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+GREY, LIGHT, BLACK = "#5F5F5F", "#D5D5D5", "#000000"
+
+
+LOOKS = tuple(map(Look, (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK), "os^DvPX"))
+"""The colours of Okabe and Ito without yellow, each with a marker, so that they differ in grey print, too."""
+
+VERDICTS: Mapping[str, Look] = {
+    "better": Look(BLUE, "^"),
+    "worse": Look(VERMILLION, "v"),
+    "equivalent": Look(GREEN, "D", size=4),
+    "no significant difference": Look(GREY, filled=False),
+    "undecided": Look(GREY, filled=False),
+    "baseline": Look(BLACK, "s"),
 }
-"""Settings of matplotlib for every figure; use as `matplotlib.rc_context(STYLE)`."""
+"""How the results of tests look."""
 
-_DPI = 200
-_COLUMN_WIDTH, _PAGE_WIDTH = 3.4, 7.0  # inches, of a paper
-_IN_COLUMN = 3  # panels side by side that a column takes
-_LABELS_WIDTH = 1.1  # inches, for the methods' names
-_LETTER = 0.065  # inches
-_ROW, _ROW_WITH_PAPER = 0.18, 0.26  # inches for a method
-_GREY = "#595959"
-_UNBROKEN = "\N{NO-BREAK SPACE}"
-_TESTS = {  # of the test against the baseline: colour, marker, what the legend says
-    "better": (PALETTE[0], "^", "significantly better"),
-    "worse": (PALETTE[1], "v", "significantly worse"),
-    "not significant": (_GREY, "o", "no significant difference"),
-    "baseline": ("black", "s", "baseline"),
-}
-_HOLLOW: dict[str, Any] = {
-    "linestyle": "none",
-    "markersize": 5.5,
-    "markerfacecolor": "none",
-    "markeredgecolor": _GREY,
-    "markeredgewidth": 0.8,
-}
-_PAPER_MARKERS = ("o", "s", "D", "<", ">", "p", "*", "h", "P", "X", "d", "^")  # one for each model of the four papers
+_ROW, _HEAD, _LINE, _GAP = 0.165, 0.6, 0.14, 0.3  # inches, of a row, axis and legend, a line of text; rows, of a gap
+_RULE: dict[str, Any] = {"color": "#A0A0A0", "linewidth": 0.7, "zorder": 1}
 
 
-def _know_shipped_fonts() -> None:
-    """Make matplotlib find the fonts it brings along, before any other of the same name.
-
-    The list it keeps in the user's cache lacks them for good once it was written while an environment was removed; the
-    letters of a figure would then be those of whatever the machine has installed.
-    """
-    shipped = Path(mpl.get_data_path(), "fonts", "ttf")
-    known = {entry.fname for entry in fontManager.ttflist}
-    for path in sorted(map(str, shipped.glob("*.ttf"))):
-        if path not in known:
-            fontManager.addfont(path)
-    fontManager.ttflist.sort(key=lambda entry: Path(entry.fname).parent != shipped)  # stable
-
-
-_know_shipped_fonts()
-
-
-class NotebookFigure(Figure):
-    """A figure that a notebook shows as an image, without pyplot or a backend chosen for the whole process."""
-
-    def _repr_png_(self) -> tuple[bytes, dict[str, float]]:
-        return _bytes_of(self, "png"), {"width": 96 * self.get_figwidth()}
-
-
-def main_figure(
-    results: pd.DataFrame,
+def forest(
+    table: pd.DataFrame,
     *,
-    paper: pd.DataFrame | None = None,
-    metrics: Sequence[str] = ANSWER_METRICS,
-    families: Mapping[str, str] | None = None,
-    differences: bool = False,
+    group: str = "",
+    looks: Mapping[str, Look] = VERDICTS,
+    note: str = "",
+    width: float = PAGE,
+    span: str = "the paper's differences",
 ) -> NotebookFigure:
-    """Draw every method's mean with its interval: a row of panels a data set, a panel for each of its metrics, in %.
+    """Draw a row for each `label` under a heading for each `group`: means with their intervals, a panel each.
 
-    A metric by which all methods are equal has no panel where others have; with `differences` each has one more, of the
-    paired differences to the baseline in points. `results` is what `results` of the tables gave. Methods are in the
-    order of their means in a row's first panel, the
-    best on top, equal ones by the next; `families` names what a method belongs to, and keeps those of a family
-    together, in the order of the families. The vertical line is the baseline; colour and marker say how the test
-    against it came out. The figure is as wide as a paper's column where three panels a row do, otherwise as its page.
-    `paper` has the papers' values, with the columns dataset, method, metric, `theirs`, paper and model: hollow marks, a
-    shape for each of their models. Raises ValueError where `results` has none of `metrics`.
+    A line stands at the mean of the row of the kind `baseline`, in its group where each has one; without any, at 0
+    where the values are on both sides of it. Where the frame has `least` and `most`, a grey bar spans them, which the
+    legend calls `span`. The legend names the kinds under the `note`, save those that are the row's own label.
     """
-    panels = {dataset: _panels(rows, metrics, differences) for dataset, rows in results.groupby("dataset", sort=False)}
-    panels = {dataset: shown for dataset, shown in panels.items() if shown}
-    if not panels:
-        raise InputError(f"nothing to draw: the results have none of the metrics {list(metrics)}")
-    shown = results[results["metric"].isin(metrics)]
-    theirs = pd.DataFrame(columns=["paper", "model", "dataset", "metric"]) if paper is None else paper
-    theirs = theirs[theirs["metric"].isin(metrics)]
-    models = list(dict.fromkeys(zip(theirs["paper"], theirs["model"], strict=True)))
-    markers = dict(zip(models, _PAPER_MARKERS * math.ceil(len(models) / len(_PAPER_MARKERS)), strict=False))
-
-    methods = {str(dataset): _ordered(shown[shown["dataset"] == dataset], families or {}) for dataset in panels}
-    columns = max(len(of_dataset) for of_dataset in panels.values())
-    row = _ROW_WITH_PAPER if models else _ROW
-    head = 1.0 if differences else 0.68  # for a longer label below
-    heights = [head + row * len(methods[str(dataset)]) for dataset in panels]
-    width = _COLUMN_WIDTH if columns <= _IN_COLUMN and not models else _PAGE_WIDTH
-    letters = int((width - _LABELS_WIDTH) / columns / _LETTER)
+    _require(table, "label", "mean", "low", "high", "panel", "kind", *([group] if group else []))
+    table = table.assign(heading=table[group].astype(str) if group else "")
+    headings = [*table["heading"].unique()]
+    labels = {name: _part(table, "heading", name)["label"].unique() for name in headings}
+    keys = [(name, label) for name in headings for label in ([""] if group else []) + [*labels[name]]]
+    heights = {key: number + _GAP * headings.index(key[0]) for number, key in enumerate(keys)}
+    panels = table["panel"].unique()
+    lines = 2 + len(textwrap.wrap(note, int(18 * width)))
+    bottom = heights[keys[-1]]
     with mpl.rc_context(STYLE):
-        handles = _legend_handles(shown, markers)
-        legend_columns = max(1, int(width / (2.9 if models else 1.7)))  # inches that the longest label needs
-        title = textwrap.fill(_legend_title(shown), int(width / _LETTER)).replace(_UNBROKEN, " ")
-        legend_height = 0.18 * (2 + title.count("\n") + math.ceil(len(handles) / legend_columns))
-        figure = NotebookFigure(
-            figsize=(width, sum(heights) + legend_height),
-            layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.05),
+        figure = NotebookFigure(figsize=(width, _HEAD + _LINE * lines + _ROW * bottom), layout="constrained")
+        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, name in zip(grid, panels, strict=True):
+            part = _part(table, "panel", name)
+            baselines = part[part["kind"] == "baseline"].set_index("heading")["mean"]
+            for heading, mean in baselines.items():
+                rows = [height for key, height in heights.items() if key[0] == heading or len(baselines) == 1]
+                axes.plot([mean, mean], [min(rows) - 0.5, max(rows) + 0.5], **_RULE)
+            if baselines.empty and part["low"].min() < 0 < part["high"].max():
+                axes.axvline(0, **_RULE)
+            for row in part[part["mean"].notna()].to_dict("records"):
+                height = heights[row["heading"], row["label"]]
+                if not math.isnan(least := row.get("least", math.nan)):
+                    extent = max(row["most"] - least, 0.2)
+                    left = (least + row["most"] - extent) / 2
+                    axes.barh(height, extent, 0.6, left=left, color=LIGHT, zorder=0.9)
+                mark(axes, row["mean"], height, looks[row["kind"]], x_range=_range(row, "low", "high"))
+            axes.grid(visible=True, axis="x")
+            axes.spines["left"].set_visible(False)
+            axes.tick_params(axis="y", length=0)
+            axes.xaxis.set_major_locator(ticks(5))
+        grid[0].set_ylim(bottom + 0.6, -0.6)
+        grid[0].set_yticks([*heights.values()], [label or name for name, label in keys])
+        for text, (_, label) in zip(grid[0].get_yticklabels(), keys, strict=True):
+            text.set_fontweight("normal" if label else 600)
+        kinds = set(table.loc[table["mean"].notna() & (table["kind"] != table["label"]), "kind"])
+        handles: list[Any] = [Line2D([], [], label=kind, **look.line) for kind, look in looks.items() if kind in kinds]
+        add_legend(
+            figure, [*handles, *([Patch(facecolor=LIGHT, label=span)] if "least" in table else [])], "lower", note
         )
-        grid = figure.add_gridspec(len(panels), columns, height_ratios=heights)
-        for i, (dataset, of_dataset) in enumerate(panels.items()):
-            for j, (metric, of_difference) in enumerate(of_dataset):
-                axes = figure.add_subplot(grid[i, j])
-                cells = shown[(shown["dataset"] == dataset) & (shown["metric"] == metric)]
-                marks = theirs[(theirs["dataset"] == dataset) & (theirs["metric"] == metric)]
-                if of_difference:
-                    cells, marks = _as_differences(cells), marks[:0]
-                _panel(axes, cells, methods[str(dataset)], marks, markers)
-                _part_families(axes, methods[str(dataset)], families or {})
-                axes.xaxis.set_major_locator(_ticks(letters))
-                unit = f"- {method_label(str(cells['baseline'].iloc[0]))} (points)" if of_difference else "(%)"
-                axes.set_xlabel(_metric_label(metric, unit, cells, letters))
-                if j == 0:
-                    axes.set_title(dataset_label(str(dataset)), loc="left", fontweight="bold")
-                else:
-                    axes.tick_params(labelleft=False)
-        figure.legend(
-            handles=handles,
-            title=title,
-            title_fontsize=8,
-            loc="outside lower center",
-            ncols=legend_columns,
-            handlelength=1.8,
-        )
-    return figure
+        align_left(figure, grid[0])
+        draw(figure)
+        for axes, name in zip(grid, panels, strict=True):
+            axes.set_xlabel(_with_count(textwrap.fill(name, int(0.16 * axes.bbox.width)), _part(table, "panel", name)))
+    return laid_out(figure)
 
 
-def save_figure(figure: Figure, data: pd.DataFrame, folder: str | Path, name: str) -> list[Path]:
-    """Write `name`.png, `name`.pdf and, as `name`.csv, the data behind the figure; returns the three paths.
+def curves(
+    table: pd.DataFrame,
+    x: str,
+    *,
+    looks: Mapping[str, Look] | None = None,
+    band: bool = False,
+    dodge: float = 0.0,
+    ylabel: str = "",
+    size: tuple[float, float] = (PAGE, 2.3),
+) -> NotebookFigure:
+    """Draw `mean` with its interval against `x`, a line for each `label`, named at its end, a panel each.
 
-    The same figure and data give the same bytes: the files hold no date and no program's name.
+    With `band` the intervals are shaded; `dodge` is the distance between the marks of lines at the same `x`; columns
+    `x_low` and `x_high` are the interval of `x`. Panels that have one `ylabel` share their axis.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for kind in ("png", "pdf"):
-        path = folder / f"{name}.{kind}"
-        path.write_bytes(_bytes_of(figure, kind))
-        paths.append(path)
-    return [*paths, write_csv(data, folder / f"{name}.csv")]
-
-
-def _bytes_of(figure: Figure, kind: str) -> bytes:
-    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Creator": None, "Producer": None}}
-    buffer = io.BytesIO()
+    _require(table, "label", "mean", "panel", x)
+    looks = looks or dict(zip(table["label"].unique(), LOOKS, strict=False))
+    panels = table["panel"].unique()
     with mpl.rc_context(STYLE):
-        if figure.get_layout_engine() is not None:
-            # A second layout differs a little from the first: what was shown before would change the file.
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")
-        figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata[kind])
-    return buffer.getvalue()
+        figure = NotebookFigure(figsize=size, layout="constrained")
+        grid = figure.subplots(1, len(panels), sharey=bool(ylabel), squeeze=False)[0]
+        ends: list[list[tuple[float, float, str, Any]]] = []
+        for axes, name in zip(grid, panels, strict=True):
+            part = _part(table, "panel", name)
+            lines = [label for label in looks if label in set(part["label"])]
+            ends.append([])
+            for number, label in enumerate(lines):
+                line, look = _part(part, "label", label).sort_values(x, kind="stable"), looks[label]
+                xs = line[x].astype(float) + dodge * (number - (len(lines) - 1) / 2)
+                axes.plot(xs, line["mean"], color=look.colour, zorder=2)
+                if band and "low" in line:
+                    bounds = line["low"].astype(float), line["high"].astype(float)
+                    axes.fill_between(xs, *bounds, color=look.colour, alpha=0.13, linewidth=0)
+                for position, row in zip(xs, line.to_dict("records"), strict=True):
+                    x_range, y_range = _range(row, "x_low", "x_high"), NONE if band else _range(row, "low", "high")
+                    mark(axes, position, row["mean"], look, x_range=x_range, y_range=y_range)
+                ends[-1].append((line.get("x_high", xs).iloc[-1], line["mean"].iloc[-1], label, look.ink))
+            title = textwrap.fill(_with_count(name, part, ", "), int(17 * size[0] / len(panels)))
+            axes.set_title(title if len(panels) > 1 else "")
+            axes.set_ylabel(title if len(panels) == 1 else ylabel if axes is grid[0] else "")
+            axes.set_xlabel(x)
+            if all(float(value).is_integer() for value in part[x]):
+                axes.set_xticks(sorted(set(part[x])))  # where something was run
+            axes.yaxis.set_major_locator(ticks(5))
+            axes.grid(visible=True, axis="y")
+        draw(figure)
+        for axes, line_ends in zip(grid, ends, strict=True):
+            label_ends(axes, line_ends)
+    return laid_out(figure)
 
 
-def _panel(
-    axes: Axes,
-    cells: pd.DataFrame,
-    methods: Sequence[str],
-    marks: pd.DataFrame,
-    markers: Mapping[tuple[str, str], str],
-) -> None:
-    places = {method: float(place) for place, method in enumerate(methods)}
-    axes.set_yticks(range(len(methods)), [method_label(method) for method in methods])
-    axes.set_ylim(len(methods) - 0.5, -0.5)  # the first method on top
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=True)
-    axes.grid(visible=not markers, axis="y")
-    if markers:  # bands hold together what stands on two lines
-        for band in range(0, len(methods), 2):
-            axes.axhspan(band - 0.5, band + 0.5, color="#f3f3f3", linewidth=0, zorder=0)
-    apart = 0.2 if len(markers) else 0.0  # ours above the line, the papers' below it: neither hides the other
-    for row in marks.to_dict("records"):
-        marker = markers[row["paper"], row["model"]]
-        axes.plot(row["theirs"], places[row["method"]] + apart, marker=marker, **_HOLLOW)
-    for row in cells.to_dict("records"):
-        colour, marker, _ = _TESTS[_test_of(row)]
-        place = places[row["method"]] - apart
-        axes.plot([100 * row["low"], 100 * row["high"]], [place, place], color=colour, marker="none")
-        axes.plot(100 * row["mean"], place, color=colour, marker=marker, linestyle="none", zorder=3)
-        if row["method"] == row["baseline"]:
-            axes.axvline(100 * row["mean"], color="#9a9a9a", linewidth=0.9, zorder=0.9, marker="none")
-    axes.margins(x=0.08)
+def bars(table: pd.DataFrame, *, looks: Mapping[str, Look], smallest: float = 6, width: float = PAGE) -> NotebookFigure:
+    """Draw a bar for each `label`, stacked of its `kind`s in the order of `looks`.
+
+    Parts of `smallest` or more have their number in them.
+    """
+    _require(table, "label", "mean", "kind", "panel")
+    wide = table.pivot_table("mean", "label", "kind", sort=False).reindex(columns=[*looks]).fillna(0)
+    with mpl.rc_context(STYLE):
+        figure = NotebookFigure(figsize=(width, 1.05 + 0.185 * len(wide)), layout="constrained")
+        axes = figure.subplots()
+        left = np.zeros(len(wide))
+        for name, look in looks.items():
+            style: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0.6}
+            parts = axes.barh(range(len(wide)), wide[name], 0.78, left=left, label=name, **style)
+            colour = "white" if np.dot(to_rgb(look.colour), (0.3, 0.59, 0.11)) < 0.55 else "black"
+            numbers = [f"{share:.0f}" if share >= smallest else "" for share in wide[name]]
+            for text in axes.bar_label(parts, numbers, label_type="center", fontsize=7.5):
+                box = {"facecolor": look.colour, "edgecolor": "none", "boxstyle": "square,pad=0.05"}
+                text.set(color=colour, bbox=box if look.hatch and text.get_text() else None, position=(0, -0.7))
+            left = left + wide[name].to_numpy()
+        axes.set_yticks(range(len(wide)), wide.index)
+        axes.set_ylim(len(wide) - 0.5, -0.5)
+        axes.set_xlim(0, left.max())
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(_with_count(table["panel"].iloc[0], table, ", "))
+        add_legend(figure, axes.get_legend_handles_labels()[0], "upper")
+        align_left(figure, axes)
+    return laid_out(figure)
 
 
-def _ticks(letters: int) -> MaxNLocator:
-    """As many numbers below a panel as its width takes."""
-    return MaxNLocator(nbins=min(5, max(2, letters // 6)), steps=[1, 2, 2.5, 5, 10], min_n_ticks=2)
+def scatter(
+    table: pd.DataFrame,
+    x: str,
+    *,
+    looks: Mapping[str, Look] | None = None,
+    front: bool = False,
+    log: bool = False,
+    typical: str = "",
+    size: tuple[float, float] = (PAGE, 3.6),
+) -> NotebookFigure:
+    """Draw `mean` against `x`, each mark named by its `label` beside it, intervals in both directions.
+
+    The steps of the `front` show the best mean that can be had for at most so much of `x`. With `typical`, a text such
+    as "typical 95 % interval", one interval of the median width at the lower right stands for all.
+    """
+    _require(table, "label", "mean", "low", "high", "kind", "panel", x)
+    looks = looks or dict(zip(table["kind"].unique(), LOOKS, strict=False))
+    with mpl.rc_context(STYLE):
+        figure = NotebookFigure(figsize=size, layout="constrained")
+        axes = figure.subplots()
+        if log:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.xaxis.set_minor_locator(NullLocator())
+        for row in sorted(table.to_dict("records"), key=lambda row: -looks[row["kind"]].size):  # small marks on top
+            x_range, y_range = _range(row, "x_low", "x_high"), NONE if typical else _range(row, "low", "high")
+            mark(axes, row[x], row["mean"], looks[row["kind"]], x_range=x_range, y_range=y_range, alpha=0.3)
+        steps = np.empty((0, 2))
+        if front:
+            best = table.sort_values([x, "mean"], ascending=[True, False], kind="stable")
+            best = best[best["mean"] > best["mean"].cummax().shift(fill_value=-math.inf)]
+            steps = np.array([[*np.repeat(best[x], 2)[1:], table[x].max()], np.repeat(best["mean"], 2)]).T
+            axes.plot(*steps.T, color=BLACK, linewidth=0.9, zorder=1.8)
+        axes.grid(visible=True)
+        axes.margins(0.06)
+        axes.yaxis.set_major_locator(ticks(6))
+        axes.set(xlabel=x, ylabel=_with_count(table["panel"].iloc[0], table, ", "))
+        if typical:
+            half, (bottom, top) = (table["high"] - table["low"]).median() / 2, axes.get_ylim()
+            middle, across = bottom + half + 0.05 * (top - bottom), axes.get_yaxis_transform()
+            axes.errorbar(0.97, middle, half, color=GREY, capsize=2, elinewidth=0.9, transform=across)
+            axes.text(0.955, middle, typical, color=GREY, ha="right", va="center", transform=across)
+        add_legend(figure, [Line2D([], [], label=kind, **look.line) for kind, look in looks.items()], "upper")
+        draw(figure)
+        label_marks(axes, table[table["label"] != ""], x, looks, steps)
+    return laid_out(figure)
 
 
-def _test_of(row: Mapping[Any, Any]) -> str:
-    if row["method"] == row["baseline"]:
-        return "baseline"
-    if not row["significant"]:
-        return "not significant"
-    return "better" if row["difference"] > 0 else "worse"
+def _require(table: pd.DataFrame, *columns: str) -> None:
+    if missing := [name for name in columns if name not in table]:
+        raise InputError(
+            f"the frame has no column {missing[0]!r}, which this figure draws; it has {', '.join(map(str, table))}"
+        )
+    if table.empty or table["mean"].isna().all():
+        raise InputError("nothing to draw: the frame has no row with a mean")
 
 
-def _ordered(shown: pd.DataFrame, families: Mapping[str, str]) -> list[str]:
-    """The methods of a data set, the best of a family first."""
-    order = list(dict.fromkeys(families.values()))
-    keys: dict[str, tuple[int, list[float]]] = {}
-    for method, mean in zip(shown["method"], shown["mean"], strict=True):
-        family = order.index(families[method]) if method in families else len(order)
-        keys.setdefault(method, (family, []))[1].append(math.inf if math.isnan(mean) else -mean)
-    return sorted(keys, key=lambda method: keys[method])
+def _part(table: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
+    return pd.DataFrame(table[table[column] == value])
 
 
-def _panels(rows: pd.DataFrame, metrics: Sequence[str], differences: bool) -> list[tuple[str, bool]]:
-    """The panels of a data set: a metric, and whether its differences are shown."""
-    spread = rows.groupby("metric")["mean"].nunique()
-    there = [metric for metric in metrics if metric in spread.index]
-    shown = [metric for metric in there if spread[metric] > 1] or there
-    compared = differences and rows["difference"].notna().any()
-    return [(metric, kind) for metric in shown for kind in ((False, True) if compared else (False,))]
+def _range(row: Mapping[Any, Any], low: str, high: str) -> tuple[float, float]:
+    return row.get(low, math.nan), row.get(high, math.nan)
 
 
-def _as_differences(cells: pd.DataFrame) -> pd.DataFrame:
-    """The differences in the place of the means, the baseline's own 0 without interval."""
-    own = cells["method"] == cells["baseline"]
-    drawn = cells.assign(mean=cells["difference"], low=cells["difference_low"], high=cells["difference_high"])
-    drawn.loc[own, "mean"] = 0.0
-    return drawn.assign(n=cells["n_paired"].where(~own))
-
-
-def _part_families(axes: Axes, methods: Sequence[str], families: Mapping[str, str]) -> None:
-    for place, (above, below) in enumerate(pairwise(methods)):
-        if families.get(above) != families.get(below):
-            axes.axhline(place + 0.5, color="#9a9a9a", linewidth=0.6, linestyle=":", marker="none")
-
-
-def _metric_label(metric: str, unit: str, cells: pd.DataFrame, letters: int) -> str:
-    least, most = cells["n"].min(), cells["n"].max()
-    n = str(most) if least == most else f"{least} to {most}"
-    return textwrap.fill(f"{METRIC_LABELS.get(metric, metric)} {unit}", letters) + f"\nn = {n}"
-
-
-def _legend_title(shown: pd.DataFrame) -> str:
-    confidence, baseline = shown["confidence"].iloc[0], shown["baseline"].iloc[0]
-    level = f"p < {1 - confidence:.2g}".replace(" ", _UNBROKEN)
-    test = f"; test against {method_label(baseline)}, {level} after Holm" if baseline else ""
-    return f"Mean with {100 * confidence:g} % interval{test}"
-
-
-def _legend_handles(shown: pd.DataFrame, markers: Mapping[tuple[str, str], str]) -> list[Line2D]:
-    present = {_test_of(row) for row in shown.to_dict("records")}
-    compared = bool(shown["baseline"].iloc[0])
-    handles = [
-        Line2D([], [], color=colour, marker=marker, label=label if compared else "mean")
-        for result, (colour, marker, label) in _TESTS.items()
-        if result in present
-    ]
-    handles += [
-        Line2D([], [], marker=marker, label=f"{model} ({paper} paper)", **_HOLLOW)
-        for (paper, model), marker in markers.items()
-    ]
-    return handles
+def _with_count(name: str, rows: pd.DataFrame, separator: str = "\n") -> str:
+    """An axis' name with the number of questions."""
+    counts = sorted(set(rows["n"].dropna().astype(int))) if "n" in rows else []
+    number = " to ".join(map(str, dict.fromkeys([*counts[:1], *counts[-1:]])))
+    return f"{name}{separator}n = {number}" if counts else name

@@ -1,85 +1,72 @@
-"""Retrievers side by side: how much of the evidence each finds when it is asked the question itself."""
+"""Retrievers beside each other: how much of the evidence each finds when the question itself is the query."""
 
-from collections.abc import Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import scipy
 
 from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages
 from rag_notes.metrics.stats import holm, mean_interval, paired_difference
-from rag_notes.report.cells import interval_text, p_text
-from rag_notes.report.markdown import markdown
-from rag_notes.report.trec import documents
+from rag_notes.report.cells import dataset_label, interval_text, p_text
 from rag_notes.retrieval.base import Retriever
-from rag_notes.types import Question
+from rag_notes.types import Dataset, Question
 
 
 def retrieval_scores(questions: Sequence[Question], retriever: Retriever, top_k: int = 5) -> pd.DataFrame:
     """Search each question; a row for each with `all_gold` and `answer` of the first `top_k` hits, 0 or 1.
 
-    A question without gold passages, or without an answer to look for, has NaN there. `found` are the hits, by id or,
-    where the gold is named so, by title.
+    A question without gold passages, or without an answer to look for, has NaN there.
     """
-    found = retriever.search([question.question for question in questions], top_k)
+    rankings = retriever.search([question.question for question in questions], top_k)
     rows = []
-    for question, hits in zip(questions, found, strict=True):
-        names = documents(question, [hit.passage for hit in hits])
+    for question, hits in zip(questions, rankings, strict=True):
+        names = [hit.passage.id if question.gold_ids else hit.passage.title for hit in hits]
         gold = all_gold_at_k(names, question.gold_ids or question.gold_titles)
-        rows.append([question.id, gold, answer_in_passages(hits, question.answers, question.language), names])
-    return pd.DataFrame(rows, columns=["question_id", "all_gold", "answer", "found"]).astype(
-        {"all_gold": "float64", "answer": "float64"}
-    )
+        rows.append([gold, answer_in_passages(hits, question.answers, question.language)])
+    index = pd.Index([question.id for question in questions], name="question_id")
+    return pd.DataFrame(rows, index, columns=["all_gold", "answer"]).astype("float64")
 
 
 def retrieval_table(
-    scores: Mapping[tuple[str, str], pd.DataFrame], top_k: int = 5, *, confidence: float = 0.95, resamples: int = 10_000
-) -> str:
-    """Lay out what `retrieval_scores` gave, by data set and retriever, as a table in Markdown: percent with intervals.
+    retrievers: Iterable[tuple[Dataset, Mapping[str, Retriever]]],
+    top_k: int = 5,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+) -> pd.DataFrame:
+    """Show `retrieval_scores` of each data set and retriever, in % with intervals and numbers of questions.
 
-    Both shares have the number of questions that they are of.
+    `to the first` is the difference in all-gold@k to the first retriever of the data set, and p that of the exact
+    McNemar test of the questions on which the two differ, Holm-corrected for the retrievers of the data set.
     """
+    options: dict[str, Any] = {"confidence": confidence, "resamples": resamples}
     rows = []
-    for (dataset, retriever), frame in scores.items():
-        cells = []
-        for column in ("all_gold", "answer"):
-            values = frame[column].dropna().tolist()
-            if not values:
-                cells += ["–", "0"]
-                continue
-            low, high, _ = mean_interval(values, confidence=confidence, resamples=resamples)
-            cells += [interval_text(sum(values) / len(values), low, high), str(len(values))]
-        rows.append([dataset, retriever, *cells])
-    heads = ["data set", "retriever", f"all-gold@{top_k}", "questions", f"answer@{top_k}", "questions"]
-    return markdown(pd.DataFrame(rows, columns=heads))
-
-
-def retrieval_differences(
-    scores: Mapping[tuple[str, str], pd.DataFrame], top_k: int = 5, *, confidence: float = 0.95, resamples: int = 10_000
-) -> str:
-    """Test the retrievers of each data set against each other by all-gold@k, as a table in Markdown.
-
-    A pair has the difference in percent with its interval, how many questions only one of the two finds all gold of,
-    and the exact McNemar test of these: the two-sided binomial p, and that after Holm's correction for a data set's
-    pairs. Pairs without a question that has gold have no row.
-    """
-    rows = []
-    for dataset in dict.fromkeys(of for of, _ in scores):
-        own = {
-            name: frame.set_index("question_id")["all_gold"].dropna()
-            for (of, name), frame in scores.items()
-            if of == dataset
-        }
-        family = []
-        for a, b in combinations(own, 2):
-            if own[a].empty:
-                continue
-            result = paired_difference(own[b].tolist(), own[a].tolist(), confidence=confidence, resamples=resamples)
-            differing = result.wins + result.losses
-            p = float(scipy.stats.binomtest(result.wins, differing).pvalue) if differing else 1.0
-            cells = [interval_text(result.mean, result.low, result.high), f"{result.losses} / {result.wins}"]
-            family.append(([dataset, f"{b} - {a}", *cells, str(result.n)], p))
-        adjusted = holm([p for _, p in family])
-        rows += [[*cells, p_text(p), p_text(q)] for (cells, p), q in zip(family, adjusted, strict=True)]
-    heads = ["data set", f"all-gold@{top_k}", "difference", "only first / only second", "questions", "p", "p Holm"]
-    return markdown(pd.DataFrame(rows, columns=heads))
+    for dataset, by_name in retrievers:
+        scores = {name: retrieval_scores(dataset.questions, retriever, top_k) for name, retriever in by_name.items()}
+        first = next(iter(scores.values()))["all_gold"].dropna()
+        tests = (
+            [
+                paired_difference(frame["all_gold"].dropna().tolist(), first.tolist(), **options)
+                for frame in scores.values()
+            ]
+            if len(first)
+            else []
+        )
+        p_values = [
+            float(scipy.stats.binomtest(test.wins, test.wins + test.losses).pvalue) if test.wins + test.losses else 1.0
+            for test in tests[1:]
+        ]
+        p_texts = ["–", *map(p_text, holm(p_values))]
+        for number, (name, frame) in enumerate(scores.items()):
+            row = {"data set": dataset_label(dataset.name), "retriever": name}
+            for column, head in (("all_gold", f"all-gold@{top_k}"), ("answer", f"answer@{top_k}")):
+                values = frame[column].dropna().tolist()
+                interval = mean_interval(values, **options)[:2] if values else ()
+                row[head] = (
+                    f"{interval_text(sum(values) / len(values), *interval)} n = {len(values)}" if values else "–"
+                )
+            compared = number > 0 and bool(tests)
+            row["to the first"] = interval_text(*tests[number][:3], spec="+.1f") if compared else "–"
+            rows.append(row | {"p": p_texts[number] if compared else "–"})
+    return pd.DataFrame(rows).set_index(["data set", "retriever"])

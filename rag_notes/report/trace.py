@@ -1,90 +1,91 @@
-"""A method's work on one question, step by step, for reading: what was searched, noted, kept and answered, and why."""
+"""The work of a method on one question, step by step: searches, responses, notes, verdicts, and why it stopped."""
 
 import difflib
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
-from rag_notes.report.tables import ANSWER_METRICS
+from rag_notes.report.cells import ANSWER_METRICS, method_label
 from rag_notes.running.records import Run, Sample
+from rag_notes.types import InputError
 
 Piece = tuple[Literal["same", "added", "dropped"], str]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_SIGNS = {"same": " ", "added": "+", "dropped": "-"}
 
-# Colours are set with enough contrast for both themes, or mixed into whatever the page's own background is.
-TRACE_CSS = """
+# Colours have enough contrast in light and dark themes, or are mixed into the page's own background.
+_CSS = """<style>
 .rag-trace {font: 14px/1.5 system-ui, sans-serif; max-width: 60rem}
 .rag-trace dl {display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .5rem 0}
-.rag-trace dt {opacity: .7} .rag-trace dd {margin: 0}
+.rag-trace dt, .rag-trace small {opacity: .7} .rag-trace dd {margin: 0}
 .rag-trace section {border-left: 3px solid rgba(128,128,128,.45); padding: .1rem 0 .1rem .9rem; margin: .9rem 0}
 .rag-trace h4 {margin: 0 0 .3rem; font-size: 1em}
 .rag-trace details {margin: .25rem 0} .rag-trace summary {cursor: pointer}
 .rag-trace pre, .rag-trace .note {white-space: pre-wrap; overflow-wrap: anywhere; background: rgba(128,128,128,.12);
  color: inherit; padding: .5rem .7rem; border-radius: 4px; margin: .25rem 0; font-size: .93em}
-.rag-trace pre {font-family: ui-monospace, monospace}
 .rag-trace ins {background: rgba(0,158,115,.28); text-decoration: none; border-bottom: 2px solid #009e73}
 .rag-trace del {background: rgba(213,94,0,.18); opacity: .85}
-.rag-trace .badge {display: inline-block; border: 1px solid; border-radius: 4px; padding: 0 .4rem; font-size: .86em}
+.rag-trace b {font-weight: normal; border: 1px solid; border-radius: 4px; padding: 0 .4rem; font-size: .86em}
 .rag-trace .good {border-color: #009e73; background: rgba(0,158,115,.2)}
 .rag-trace .bad {border-color: #d55e00; background: rgba(213,94,0,.2)}
 .rag-trace .partly {border-color: #e69f00; background: rgba(230,159,0,.2)}
-.rag-trace .stage {opacity: .7; font-size: .9em}
-"""
-"""The style of a trace, for a page with many of them; `render_trace` brings it along."""
+</style>"""
+
+Badge = tuple[Literal["good", "bad", "partly"], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A sample that a notebook shows as HTML and a terminal as text."""
+    """An answer with all steps that led to it; a notebook shows it as HTML, a terminal as text.
+
+    In a note, the sentences that the best note before it lacks are marked as added, and those that it loses as dropped.
+    Passages, prompts and responses are folded. With `others`, of the same question, one is open at a time.
+    """
 
     sample: Sample
+    others: Sequence[Sample] = ()
 
     def _repr_html_(self) -> str:
-        return render_trace(self.sample)
+        pages = [_html(sample) for sample in (self.sample, *self.others)]
+        if self.others:
+            group = f'<details name="{escape(f"trace of {self.sample.question.id}")}"'
+            heads = [
+                f"{escape(method_label(each.method))} {_answer_html(each)}" for each in (self.sample, *self.others)
+            ]
+            pages = [
+                f"{group}><summary>{head}</summary>{page}</details>" for head, page in zip(heads, pages, strict=True)
+            ]
+            pages[0] = pages[0].replace(group, f"{group} open", 1)
+        return f'{_CSS}<div class="rag-trace">{"".join(pages)}</div>'
 
     def __repr__(self) -> str:
-        return _text(self.sample)
+        return "\n\n\n".join(map(_text, (self.sample, *self.others)))
 
 
-def show_trace(run_or_sample: Run | Sample, method: str = "", question_id: str = "") -> Trace:
-    """Show what a method did on a question: a sample, or that of a run which `method` and `question_id` name.
+def show_trace(run: Run, method: str | Sequence[str] | None = None, question_id: str | None = None) -> Any:
+    """Show what a method did on a question, or several methods beside each other, all of the run by default.
 
-    Raises KeyError where the run has no such sample.
+    Without a question there is a picker of methods and questions. Raises InputError for a method or question that the
+    run does not have, for a picker where ipywidgets is not installed, and for a run without traces.
     """
-    return Trace(run_or_sample.sample(method, question_id) if isinstance(run_or_sample, Run) else run_or_sample)
-
-
-def render_trace(sample: Sample) -> str:
-    """Return a sample of a run as a fragment of HTML that stands alone, its scripts and markup all escaped.
-
-    In a note, what the best note before it lacked is marked as added, and what it no longer has as dropped, sentence
-    by sentence. Passages, prompts and responses are folded.
-    """
-    head = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in _head(sample))
-    return f'<div class="rag-trace"><style>{TRACE_CSS}</style><dl>{head}</dl>{render_steps(sample)}</div>'
-
-
-def render_steps(sample: Sample) -> str:
-    """Return the steps alone, without style, for a page that has TRACE_CSS and tells of question and answer itself."""
-    parts = []
-    for title, events in _sections(sample.trace):
-        parts.append(f"<section><h4>{escape(title)}</h4>")
-        parts += [_event_html(event, best) for event, best in events]
-        parts.append("</section>")
-    return "".join(parts)
-
-
-def render_answer(sample: Sample) -> str:
-    """Return the answer with its marks as HTML, or the error in its place."""
-    if sample.error is not None:
-        return _badge("bad", f"✗ {sample.error}")
-    answer = escape(sample.answer) or "<em>empty</em>"
-    return f"<strong>{answer}</strong> {' '.join(_verdict_html(*verdict) for verdict in _verdicts(sample))}"
+    frame = run.frame()
+    methods = [method] if isinstance(method, str) else list(method or run.methods)
+    if unknown := [name for name in methods if name not in run.methods]:
+        raise InputError(f"no method {unknown[0]!r} in this run, which has {', '.join(run.methods)}")
+    if run.info.published:
+        raise InputError("a published run has no traces; make the run yourself, its responses are recorded")
+    if question_id is None:
+        return _picker(run, methods, frame.drop_duplicates("question_id"))
+    if question_id not in set(frame["question_id"]):
+        first = ", ".join(frame["question_id"].unique()[:5])
+        raise InputError(f"no question {question_id!r} in this run, which has {first}, ...")
+    samples = [run.sample(name, question_id) for name in methods]
+    return Trace(samples[0], samples[1:])
 
 
 def compare_notes(best: str, note: str) -> list[Piece]:
@@ -100,156 +101,143 @@ def compare_notes(best: str, note: str) -> list[Piece]:
     return pieces
 
 
+def _picker(run: Run, methods: Sequence[str], questions: Any) -> Any:
+    try:
+        import ipywidgets  # noqa: PLC0415 - only notebooks have it
+    except ImportError:
+        raise InputError("name a method and a question, or install ipywidgets for a picker of both") from None
+    options = [
+        (f"{id_}: {text}", id_) for id_, text in zip(questions["question_id"], questions["question"], strict=True)
+    ]
+    method = ipywidgets.Dropdown(options=[(method_label(name), name) for name in methods], description="method")
+    question = ipywidgets.Dropdown(options=options, description="question", layout={"width": "60rem"})
+    page = ipywidgets.HTML()
+
+    def show(_: Any = None) -> None:
+        page.value = Trace(run.sample(method.value, question.value))._repr_html_()
+
+    for choice in (method, question):
+        choice.observe(show, "value")
+    show()
+    return ipywidgets.VBox([method, question, page])
+
+
+@dataclass(slots=True)
+class _Step:
+    """An event as it is shown: a line, a badge, an aside in small print, folded texts, and the sentences of a note."""
+
+    text: str
+    badge: Badge | None = None
+    aside: str = ""
+    folded: list[tuple[str, str]] = field(default_factory=list)
+    note: list[Piece] | None = None
+
+
+def _step(event: Event, best: str) -> _Step:
+    match event:
+        case Search():
+            titles = "; ".join(hit.title or hit.id for hit in event.hits) or "nothing found"
+            passages = [(f"{hit.title} ({hit.id}, {hit.score:.3f})", hit.text) for hit in event.hits]
+            return _Step(f"search: {event.query}", None, f"→ {titles}", passages)
+        case Ask(response=None):
+            return _Step(f"ask {event.stage}", ("bad", "✗ no response"), "", [("prompt", event.prompt)])
+        case Ask():
+            response = event.response or ""
+            short = textwrap.shorten(response, 160, placeholder=" …") or "(empty)"
+            text = f"ask {event.stage}" + ("" if event.stage in ("note_init", "note_update") else f": {short}")
+            badge: Badge | None = ("bad", "⚠ cut at the token limit") if event.finish_reason == "length" else None
+            tokens = f"{event.prompt_tokens} + {event.completion_tokens} tokens"
+            return _Step(text, badge, tokens, [("prompt", event.prompt), ("response", response)])
+        case Note():
+            badge = ("good", "✓ kept") if event.kept else ("bad", "✗ rejected")
+            pieces: list[Piece] = compare_notes(best, event.text) if best else [("same", event.text or "(empty)")]
+            return _Step("note", badge, note=pieces)
+        case ParseFailure():
+            return _Step("", ("bad", f"⚠ the response of {event.stage} could not be read"))
+        case Decision():
+            return _Step(f"decided {event.what}", ("partly", event.outcome))
+        case Stop():
+            return _Step("stopped", ("partly", event.reason))
+
+
 def _sentences(text: str) -> list[str]:
     return [stripped for piece in _SENTENCE_END.split(text) if (stripped := piece.strip())]
 
 
-def _sections(trace: Sequence[Event]) -> Iterator[tuple[str, list[tuple[Event, str]]]]:
-    """Titles and events, cut after each note; with each event goes the best note before it ("" for none)."""
+def _sections(trace: Sequence[Event]) -> Iterator[tuple[str, list[_Step]]]:
+    """Titles and steps, a section up to each note; a note is compared with the best one before it."""
     best, notes = "", 0
-    events: list[tuple[Event, str]] = []
+    steps: list[_Step] = []
     for event in trace:
-        events.append((event, best))
+        steps.append(_step(event, best))
         if isinstance(event, Note):
-            yield ("Initial note" if notes == 0 else f"Step {notes}"), events
+            yield f"Step {notes}" if notes else "Initial note", steps
             best = event.text if event.kept else best
-            notes, events = notes + 1, []
-    if events:
-        yield ("Answer" if notes else "Steps"), events
+            notes, steps = notes + 1, []
+    if steps:
+        yield "Answer" if notes else "Steps", steps
 
 
-def _head(sample: Sample) -> Iterator[tuple[str, str]]:
-    yield "question", f"<strong>{escape(sample.question.question)}</strong>"
-    yield "gold", escape(" | ".join(sample.gold)) or "<em>none: unanswerable</em>"
-    yield "answer" if sample.error is None else "error", render_answer(sample)
-    yield "method", f"{escape(sample.method)} · {escape(_counts(sample))}"
-
-
-def _verdicts(sample: Sample) -> list[tuple[str, float]]:
-    return [(metric, sample.metrics[metric]) for metric in ANSWER_METRICS if metric in sample.metrics]
-
-
-def _verdict_html(metric: str, value: float) -> str:
-    kind = "good" if value == 1 else "bad" if value == 0 else "partly"
-    return _badge(kind, _verdict_text(metric, value))
-
-
-def _verdict_text(metric: str, value: float) -> str:
-    return f"✓ {metric}" if value == 1 else f"✗ {metric}" if value == 0 else f"{metric} {value:.2f}"
+def _badges(sample: Sample) -> Iterator[Badge]:
+    for metric, value in ((metric, sample.metrics[metric]) for metric in ANSWER_METRICS if metric in sample.metrics):
+        if value in (0, 1):
+            yield ("good", f"✓ {metric}") if value else ("bad", f"✗ {metric}")
+        else:
+            yield "partly", f"{metric} {value:.2f}"
 
 
 def _counts(sample: Sample) -> str:
     counts = sample.counts
-    return (
-        f"{counts.searches} searches, {counts.distinct_passages} distinct passages, "
-        f"{counts.calls} calls, {counts.prompt_tokens + counts.completion_tokens} tokens"
-    )
+    tokens = counts.prompt_tokens + counts.completion_tokens
+    passages = f"{counts.searches} searches, {counts.distinct_passages} distinct passages"
+    return f"{method_label(sample.method)}: {passages}, {counts.calls} calls, {tokens} tokens"
 
 
-def _badge(kind: str, text: str) -> str:
-    return f'<span class="badge {kind}">{escape(text)}</span>'
+def _badge_html(badge: Badge | None) -> str:
+    return f' <b class="{badge[0]}">{escape(badge[1])}</b>' if badge else ""
 
 
-def _event_html(event: Event, best: str) -> str:
-    match event:
-        case Search():
-            passages = "".join(
-                f"<li><strong>{escape(hit.title)}</strong> <span class='stage'>{escape(hit.id)}, "
-                f"{hit.score:.3f}</span><pre>{escape(hit.text)}</pre></li>"
-                for hit in event.hits
-            )
-            return (
-                f"<details><summary>Search <em>{escape(event.query)}</em> "
-                f"<span class='stage'>{escape(_titles(event))}</span></summary><ol>{passages}</ol></details>"
-            )
-        case Ask():
-            return _ask_html(event)
-        case Note():
-            badge = _badge("good", "✓ kept") if event.kept else _badge("bad", "✗ rejected")
-            return f'<div>Note {badge}</div><div class="note">{_note_html(best, event.text)}</div>'
-        case ParseFailure():
-            return f"<div>{_badge('bad', '⚠ the response of ' + event.stage + ' could not be read')}</div>"
-        case Stop():
-            return f"<div>Stopped: {_badge('partly', event.reason)}</div>"
-        case Decision():
-            return f"<div>Decided {escape(event.what)}: {_badge('partly', event.outcome)}</div>"
+def _answer_html(sample: Sample) -> str:
+    if sample.error is not None:
+        return _badge_html(("bad", f"✗ {sample.error}"))
+    return f"<strong>{escape(sample.answer) or '(empty)'}</strong>{''.join(map(_badge_html, _badges(sample)))}"
 
 
-def _ask_html(event: Ask) -> str:
-    if event.response is None:
-        return (
-            f"<details><summary>Ask {escape(event.stage)} {_badge('bad', '✗ no response')}</summary>"
-            f"<pre>{escape(event.prompt)}</pre></details>"
-        )
-    cut = f" {_badge('bad', '⚠ cut at the token limit')}" if event.finish_reason == "length" else ""
-    shown = f" <code>{escape(_one_line(event.response))}</code>" if _is_shown(event.stage) else ""
-    return (
-        f"<details><summary>Ask {escape(event.stage)}{shown}{cut} <span class='stage'>{event.prompt_tokens} + "
-        f"{event.completion_tokens} tokens</span></summary><div class='stage'>prompt</div>"
-        f"<pre>{escape(event.prompt)}</pre><div class='stage'>response</div>"
-        f"<pre>{escape(event.response)}</pre></details>"
-    )
+def _html(sample: Sample) -> str:
+    head = {
+        "question": f"<strong>{escape(sample.question.question)}</strong>",
+        "gold": escape(" | ".join(sample.gold)) or "<em>none: unanswerable</em>",
+        "answer" if sample.error is None else "error": _answer_html(sample),
+        "method": escape(_counts(sample)),
+    }
+    parts = ["<dl>", *(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in head.items()), "</dl>"]
+    for title, steps in _sections(sample.trace):
+        parts += [f"<section><h4>{title}</h4>", *map(_step_html, steps), "</section>"]
+    return "".join(parts)
 
 
-def _is_shown(stage: str) -> bool:
-    """Whether a response is shown unfolded: all but the notes, which have their own event."""
-    return stage not in ("note_init", "note_update")
-
-
-def _note_html(best: str, note: str) -> str:
-    if not note.strip():
-        return "<em>empty</em>"
-    if not best:
-        return escape(note)
-    tags = {"same": "", "added": "ins", "dropped": "del"}
-    lines = []
-    for kind, text in compare_notes(best, note):
-        tag = tags[kind]
-        lines.append(f"<{tag}>{escape(text)}</{tag}>" if tag else escape(text))
-    return "\n".join(lines)
-
-
-def _titles(event: Search) -> str:
-    return "→ " + ("; ".join(hit.title or hit.id for hit in event.hits) or "nothing found")
-
-
-def _one_line(text: str, width: int = 160) -> str:
-    return textwrap.shorten(text, width, placeholder=" …") or "(empty)"
+def _step_html(step: _Step) -> str:
+    line = f"{escape(step.text)}{_badge_html(step.badge)} <small>{escape(step.aside)}</small>"
+    tags = {"same": "span", "added": "ins", "dropped": "del"}
+    if step.note is not None:
+        note = "\n".join(f"<{tags[kind]}>{escape(text)}</{tags[kind]}>" for kind, text in step.note)
+        return f'<div>{line}</div><div class="note">{note}</div>'
+    texts = "".join(f"<small>{escape(name)}</small><pre>{escape(text)}</pre>" for name, text in step.folded)
+    return f"<details><summary>{line}</summary>{texts}</details>" if texts else f"<div>{line}</div>"
 
 
 def _text(sample: Sample) -> str:
-    marks = "  ".join(_verdict_text(*verdict) for verdict in _verdicts(sample))
+    marks = "  ".join(text for _, text in _badges(sample))
     lines = [
         f"question  {sample.question.question}",
         f"gold      {' | '.join(sample.gold) or '(none: unanswerable)'}",
         f"answer    {sample.answer or '(empty)'}  [{marks}]" if sample.error is None else f"error     {sample.error}",
-        f"method    {sample.method}: {_counts(sample)}",
+        f"method    {_counts(sample)}",
     ]
-    for title, events in _sections(sample.trace):
+    for title, steps in _sections(sample.trace):
         lines += ["", title]
-        lines += [f"  {line}" for event, best in events for line in _event_text(event, best)]
+        for step in steps:
+            lines.append("  " + "  ".join(filter(None, [step.text, step.badge and f"[{step.badge[1]}]"])))
+            lines += [f"    {step.aside}"] if step.aside.startswith("→") else []
+            lines += [f"    {_SIGNS[kind]} {line}" for kind, text in step.note or () for line in text.splitlines()]
     return "\n".join(lines)
-
-
-def _event_text(event: Event, best: str) -> Iterator[str]:
-    match event:
-        case Search():
-            yield f"search {event.query}"
-            yield f"  {_titles(event)}"
-        case Ask(stage=stage, response=None):
-            yield f"ask {stage}: no response"
-        case Ask(stage=stage, response=str(response)):
-            shown = f": {_one_line(response)}" if _is_shown(stage) else ""
-            cut = " (cut at the token limit)" if event.finish_reason == "length" else ""
-            yield f"ask {stage}{shown}{cut}"
-        case Note():
-            yield f"note {'kept' if event.kept else 'rejected'}"
-            signs = {"same": " ", "added": "+", "dropped": "-"}
-            for kind, text in compare_notes(best, event.text):
-                yield f"  {signs[kind]} {text}"
-        case ParseFailure():
-            yield f"PARSE FAILURE: response of {event.stage}"
-        case Stop():
-            yield f"stopped: {event.reason}"
-        case Decision():
-            yield f"decided {event.what}: {event.outcome}"

@@ -1,0 +1,55 @@
+"""Rows of `results` and `counts` as figures draw them: with the methods' labels, in the units of the axis."""
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rag_notes.methods.about import Family, family_of, label_of
+from rag_notes.report.cells import METRIC_LABELS
+from rag_notes.running.records import Run
+
+FAMILIES = {family: f"{family[0].upper()}{family[1:]}" for family in get_args(Family)}
+"""The families of methods in the order of every table, as figures print them."""
+
+
+def described(table: pd.DataFrame, runs: Sequence[Run], settings: Sequence[str] = ()) -> pd.DataFrame:
+    """Add to each row the method's `label`, its `function`, its `family` and the values of some settings."""
+    methods = {(run.label, name): method for run in runs for name, method in run.info.methods.items()}
+    methods |= {("", name): method for (_, name), method in methods.items()}  # of runs that have one label
+    pairs = zip(table["dataset"], table["method"], strict=True)
+    infos = [methods.get((dataset, name)) or methods["", name] for dataset, name in pairs]
+    families = [FAMILIES.get(family_of(info.family) or "", "Own methods") for info in infos]
+    order = [name for name in (*FAMILIES.values(), "Own methods") if name in families]
+    columns: dict[str, Any] = {
+        "label": table["method"].map(label_of),
+        "function": [info.family for info in infos],
+        "family": pd.Categorical(families, order),
+    }
+    columns |= {name: [info.settings.get(name) for info in infos] for name in settings}
+    return table.assign(**columns)
+
+
+def score_rows(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the rows of one metric of `results`, in %, with their `panel` and, as `kind`, the result of their test."""
+    rows = table[table["metric"] == metric].assign(kind=_verdicts)
+    rows = rows.assign(**{name: 100 * rows[name].astype(float) for name in ("mean", "low", "high")})
+    return rows.assign(panel=f"{METRIC_LABELS[metric]} (%)")
+
+
+def difference_rows(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the paired differences to the baseline in one metric of `results`, in points; the baseline is at 0."""
+    rows = table[table["metric"] == metric].assign(kind=_verdicts)
+    for name, difference in {"mean": "difference", "low": "difference_low", "high": "difference_high"}.items():
+        rows[name] = 100 * rows[difference].astype(float).where(rows["kind"] != "baseline", 0.0)
+    baseline = label_of(str(rows["baseline"].iloc[0]))
+    return rows.assign(panel=f"{METRIC_LABELS[metric]}, difference to {baseline} (points)")
+
+
+def _verdicts(rows: pd.DataFrame) -> NDArray[np.str_]:
+    """`better`, `worse` or `no significant difference` by the test after Holm's correction, or `baseline`."""
+    tests = {"baseline": rows["method"] == rows["baseline"], "better": rows["significant"] & (rows["difference"] > 0)}
+    tests["worse"] = rows["significant"] & (rows["difference"] < 0)
+    return np.select([test.astype(bool) for test in tests.values()], [*tests], "no significant difference")
