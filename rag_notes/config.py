@@ -94,6 +94,7 @@ class Config(BaseModel):
     clusters: bool
     runs: str
     figures: str
+    options: list[str] = []
 
 
 def load_config(options: Sequence[str] = ()) -> Config:
@@ -126,6 +127,7 @@ def load_config(options: Sequence[str] = ()) -> Config:
         if config.baseline is not None and any(option.startswith("baseline=") for option in options):
             raise ConfigError(f"baseline={config.baseline} is not among the methods {list(config.method)}; add it")
         config.baseline = None  # by default differences are to vanilla RAG, where it is among the methods
+    config.options = [*options]
     return config
 
 

@@ -123,7 +123,7 @@ def test_the_study_of_robustness_offers_unknown_to_all_in_the_same_words() -> No
 
 
 def test_the_page_of_deviations_names_settings_as_they_are_by_default() -> None:
-    page = (SHIPPED / "docs" / "deviations.md").read_text(encoding="utf-8")
+    page = (SHIPPED / "docs" / "papers.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+: \w+)`", page))
     defaults = [settings_of(method).items() for method in METHODS.values()]
     assert named >= {"queries: joined", "max_passages: null", "filter_query: question", "reviewer_memory: false"}

@@ -21,7 +21,7 @@ from rag_notes.types import InputError
 def publish(args: argparse.Namespace) -> int:
     """Write runs, or trainings without their weights, without a word of their data set."""
     from rag_notes.running.publish import publish as publish_run
-    from rag_notes.running.trainings import RECIPE, publish_training
+    from rag_notes.training.cards import RECIPE, publish_training
 
     trainings = [folder for folder in args.runs if (Path(folder) / RECIPE).is_file()]
     if trainings and args.method:

@@ -1,15 +1,13 @@
-"""The numbers that the papers print and what they conclude from them, as data beside ours."""
+"""The numbers that the papers print and what they claim, as tables, and our results beside them."""
 
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
-from pandas.io.formats.style import Styler
 
 from rag_notes.files import SHIPPED
-from rag_notes.report.cells import interval_text, method_label
-from rag_notes.report.scores_table import styled
+from rag_notes.methods.about import label_of
 from rag_notes.report.tables import METRIC_LABELS
 from rag_notes.types import InputError
 
@@ -79,28 +77,22 @@ def beside_paper(results: pd.DataFrame, model: str | None = None) -> pd.DataFram
     return both[[*_CELL, "ours", "low", "high", "n", "paper", "table", "model", "theirs", "difference"]]
 
 
-def paper_table(paper: pd.DataFrame) -> Styler:
-    """Return what `beside_paper` gave as (data set, metric, method) x (ours, each paper's models) for display, in %.
+def paper_table(paper: pd.DataFrame) -> pd.DataFrame:
+    """Return what `beside_paper` gave as (data set, metric, method) x (ours, each paper's models), in %, as texts.
 
-    Ours is `mean [low, high]`; where a paper prints a cell more than once with different numbers, all are there.
+    Ours is `mean [low, high]`. Where a paper prints a cell twice with different numbers, both are there.
     """
-    cells: dict[tuple[str, str, str], dict[tuple[str, str], list[str]]] = {}
-    for row in paper.to_dict("records"):
-        label = METRIC_LABELS.get(row["metric"], row["metric"])
-        cell = cells.setdefault((row["dataset"], label, method_label(row["method"])), {})
-        cell["ours", ""] = [interval_text(row["ours"], row["low"], row["high"], scale=1)]
-        cell["ours", "n"] = [str(row["n"])]
-        cell.setdefault((row["paper"], row["model"]), []).append(f"{row['theirs']:.1f}")
-    # A data set's metrics one after the other, each with the methods in the order of the results.
-    first = {name: number for number, name in enumerate(dict.fromkeys(name for key in cells for name in key))}
-    keys = sorted(cells, key=lambda key: [first[name] for name in key])
-    columns = list(dict.fromkeys(place for key in keys for place in cells[key]))
-    wide = pd.DataFrame(
-        [[" / ".join(dict.fromkeys(cells[key].get(place, ["–"]))) for place in columns] for key in keys],
-        index=pd.MultiIndex.from_tuples(keys, names=["data set", "metric", "method"]) if keys else pd.Index([]),
-        columns=pd.MultiIndex.from_tuples(columns, names=["paper", "model"]) if columns else pd.Index([]),
-    )
-    return styled(wide, "papers", "Percent." if keys else "No paper has these data sets.")
+    rows = ["dataset", "metric", "method"]
+    cells = paper.assign(
+        metric=[METRIC_LABELS.get(metric, metric) for metric in paper["metric"]],
+        method=paper["method"].map(label_of),
+        text=paper["theirs"].map("{:.1f}".format),
+    ).sort_values(rows, key=lambda names: pd.Series(pd.factorize(names)[0]), kind="stable")
+    interval = [f"{row.ours:.1f} [{row.low:.1f}, {row.high:.1f}]" for row in cells.itertuples()]
+    ours = cells.assign(ours=interval, n=cells["n"].astype(str)).drop_duplicates(rows).set_index(rows)[["ours", "n"]]
+    theirs = cells.groupby([*rows, "paper", "model"], sort=False)["text"].agg(lambda texts: " / ".join(texts.unique()))
+    ours.columns = pd.MultiIndex.from_tuples([("ours", ""), ("ours", "n")], names=["paper", "model"])
+    return ours.join(theirs.unstack(["paper", "model"], sort=False).fillna("–"))
 
 
 @cache

@@ -1,192 +1,118 @@
-"""Which method of which run is the system that a paper's claim speaks of."""
+"""Which method, with which settings, model and retriever, a paper's claim is about."""
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import yaml
 
-from rag_notes.methods.about import about_of
+from rag_notes.methods.about import about_of, label_of, settings_of
 from rag_notes.options import CONF, choices
-from rag_notes.running.describe import describe_method
-from rag_notes.running.records import Condition, MethodInfo, Run
+from rag_notes.running.records import MethodInfo
 
-_RETRIEVAL = ("retriever", "noise")  # of `setting`: what belongs to the run, not to the method
-_MEASURED = "questions"  # of `setting`: how many the paper asked; a run's own number stands beside its result
-_TRAINED = {  # systems of the papers that are a method with a trained model: the method, and what that was trained on
-    "deepnote_dpo": ("deepnote", "dnalign"),
-    "chain_of_note_hybrid": ("retrieve_read", "hybrid"),
-}
-_BM25 = ("bm25", "elasticsearch")  # the retrievers that rank by BM25
+SIDES = (("method", "setting"), ("other", "other_setting"))
+"""The columns of a claim that name its two systems."""
+
+_OF_RUN = ("retriever", "noise", "questions")  # settings of a claim that belong to a run, not to its method
+_TRAINED = {"deepnote_dpo": ("deepnote", "dnalign"), "chain_of_note_hybrid": ("retrieve_read", "hybrid")}
+_LIMITS = ("max_step", "max_failure", "collector_iterations", "invalid_updates")  # printed as pairs, such as 3-2
+_PRINTED = {"without": "w/o {}", "top_k": "top-k {}", "noise": "{} % noise"}
 
 
 class NotRunError(LookupError):
-    """No run has what a claim speaks of; the message says what is lacking."""
+    """No run has what a claim is about; the message says what is missing."""
 
 
 class System(NamedTuple):
-    """A method by its function, with all its settings; those that the claim changed, of it and of the retriever.
+    """A method's function with all its settings, and what a run of it needs.
 
-    `trained_on` is what its model has to be trained on, None for any model but those trained for such a system.
+    `changed` are the settings that differ from our defaults by name. `retriever` (`bm25` or `dense`), `noise` (% of the
+    passages) and `trained_on` (the data of a trained model) are None where the claim does not name them.
     """
 
     function: str
-    settings: dict[str, Any]
-    changed: dict[str, Any]
-    retrieval: dict[str, Any]
-    label: str
-    trained_on: str | None = None
+    settings: Mapping[str, Any]
+    changed: frozenset[str]
+    retriever: str | None
+    noise: int | None
+    trained_on: str | None
 
+    def is_method(self, method: MethodInfo) -> bool:
+        """Return whether a run's method is this system; a setting newer than the run had its default value there."""
+        newer = {name: value for name, value in self.settings.items() if name not in method.settings}
+        same = method.function == self.function and method.settings | newer == self.settings
+        return same and not newer.keys() & self.changed
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A method of a run, by the name that it has there; `folder` is the run's."""
-
-    folder: str
-    run: Run
-    method: str
-
-
-@cache
-def left_out() -> Mapping[tuple[str, str], tuple[str, dict[str, Any]]]:
-    """What the papers' ablations leave out (method, part), as a method of ours and the settings that it is then given.
-
-    As the methods themselves say (`ABOUT.parts`). Where both parts of DeepNote or of Adaptive-Note are out, the papers'
-    tables have the numbers of vanilla RAG.
-    """
-    found = {}
-    for method in choices("method"):
-        for part, given in about_of(_function(method)[0]).parts.items():
-            settings = dict(given)
-            found[method, part] = (str(settings.pop("method", method)), settings)
-    return found
+    def allows(self, trained_on: str | None) -> bool:
+        """Return whether the system may have a model trained on this data; None is a model as it was published."""
+        special = {data for _, data in _TRAINED.values()}
+        return trained_on == self.trained_on or not {trained_on, self.trained_on} & special
 
 
 @cache
-def system_of(method: str, setting: str, dataset: str = "") -> System:
-    """Return the system that a claim means by `method` and `setting` (`data/paper/README.md`).
+def system_of(method: str, setting: str, dataset: str = "", metric: str = "") -> System:
+    """Return the system that a paper means by a method and a setting (`data/paper/README.md`).
 
-    What the setting does not name is as in `conf/method` and, on a data set for which the papers have settings of their
-    own, as in its preset. Raises NotRunError where this project has no such method or setting.
+    Settings that are not named are those of `conf/method` or, on a data set that has a preset, of `conf/preset`.
+    Reject rates are those of methods that are offered "unknown" as an answer. Raises NotRunError where this project has
+    no such method or setting.
     """
-    named = settings_of(setting)
-    retrieval = {name: named.pop(name) for name in _RETRIEVAL if name in named}
-    named.pop(_MEASURED, None)
+    pairs = (pair.partition("=") for pair in setting.split(";") if pair)
+    named: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, _, value in pairs}
+    of_run = {name: named.pop(name, None) for name in _OF_RUN}
     ours, trained_on = _TRAINED.get(method, (method, None))
     if "without" in named:
-        without = named.pop("without")
-        if (method, without) not in left_out():
-            raise NotRunError(f"{method} has no setting that leaves out {without}")
-        ours, switched = left_out()[method, without]
-        named |= switched
+        parts = about_of(_function(ours)[0]).parts if ours in choices("method") else {}
+        if named["without"] not in parts:
+            raise NotRunError(f"{method} has no setting that leaves out {named['without']}")
+        part = dict(parts[named.pop("without")])
+        ours, named = str(part.pop("method", ours)), named | part
     if ours not in choices("method"):
         raise NotRunError(f"there is no method {ours}")
-    function, conf = _function(ours)
+    function, settings = _function(ours)
     if dataset in choices("preset"):
         preset = yaml.safe_load((CONF / "preset" / f"{dataset}.yaml").read_text(encoding="utf-8"))
-        conf |= preset.get("method", {}).get(ours, {})
-    if unknown := set(named) - set(inspect.signature(function).parameters):
+        settings |= preset.get("method", {}).get(ours, {})
+    parameters = inspect.signature(function).parameters
+    if metric == "reject" and "unknown" in parameters:
+        named["unknown"] = True
+    if unknown := named.keys() - parameters.keys():
         raise NotRunError(f"{ours} has no setting {', '.join(sorted(unknown))}")
-    described = describe_method(partial(function, **(conf | named)))
-    changed = named | retrieval | ({"trained.data": trained_on} if trained_on else {})
-    label = " ".join([ours, *(f"{name}={value}" for name, value in changed.items())])
-    return System(described.function, described.settings, named, retrieval, label, trained_on)
+    every = settings_of(partial(function, **settings | named))
+    name = f"{function.__module__}.{function.__qualname__}"
+    return System(name, every, frozenset(named), of_run["retriever"], of_run["noise"], trained_on)
 
 
-def settings_of(setting: str) -> dict[str, Any]:
-    """The `name=value` pairs of a claim's setting; numbers as such."""
-    pairs = (pair.partition("=") for pair in setting.split(";") if pair)
-    return {name: int(value) if value.isdigit() else value for name, _, value in pairs}
+def comparison_label(row: Mapping[Hashable, Any]) -> str:
+    """Return the name of a claim: `DeepNote – Vanilla RAG`, or of one method's settings `DeepNote: 3-2 – 1-1`."""
+    name, other = (label_of(str(row[method])) if row[method] else "" for method, _ in SIDES)
+    settings, other_settings = (_settings_label(str(row[setting])) for _, setting in SIDES)
+    if name == other:
+        return f"{name}: {settings or 'whole'} – {other_settings or 'whole'}"
+    if other and settings and settings == other_settings:
+        return f"{name} – {other}, both {settings}"
+    return " – ".join(side for side in (f"{name} {settings}".strip(), f"{other} {other_settings}".strip()) if side)
 
 
-def without_count(setting: str) -> str:
-    """The setting without how many questions the paper asked."""
-    return ";".join(pair for pair in setting.split(";") if not pair.startswith(f"{_MEASURED}="))
+def system_label(row: Mapping[Hashable, Any], method: str, setting: str) -> str:
+    """Return the name of one side of a claim: the method's label, the limits of its loop (`3-2`), other settings."""
+    return f"{label_of(str(row[method]))} {_settings_label(str(row[setting]))}".strip()
 
 
-def find_cells(runs: Mapping[str, Run], dataset: str, system: System) -> list[Cell]:
-    """Return the methods of the runs of a data set that are this system, by the order of the runs.
-
-    A setting that a run does not record, because it is newer than the run, was as it is by default. Raises NotRunError
-    where there are none.
-    """
-    condition = Condition(system.retrieval.get("noise"))
-    here = {name: run for name, run in runs.items() if run.dataset == dataset and run.info.condition == condition}
-    if not here:
-        noise = f" with {condition.noise_percent} % noise" if condition.noise_percent is not None else ""
-        known = dataset in choices("dataset")
-        raise NotRunError(f"no run of {dataset}{noise}" if known else "the claim is of no single data set")
-    cells = [
-        Cell(folder, run, name)
-        for folder, run in here.items()
-        if is_trained_for(system, run.info.llm.get("trained_on"))
-        for name, method in run.info.methods.items()
-        if is_system(system, method) and system.retrieval.get("retriever") in (None, _kind(run))
-    ]
-    if not cells:
-        raise NotRunError(f"no run of {dataset} has {system.label}")
-    return cells
-
-
-def is_trained_for(system: System, trained_on: str | None) -> bool:
-    """Whether a model trained on this (None: on nothing of ours) is one that a system may have."""
-    special = {name for _, name in _TRAINED.values()}
-    return trained_on == system.trained_on if {trained_on, system.trained_on} & special else True
-
-
-def comparable(cell: Cell, other: Cell, *, retriever: bool, trained: bool = False) -> bool:
-    """Whether two cells have the same model and sampling, prompts and, if `retriever`, retriever and corpus.
-
-    A run records the prompts that its methods used: those that both runs used must be the same. With `trained` models
-    are the same that were trained from the same one, or are it.
-    """
-    a, b = cell.run.info, other.run.info
-    if trained:
-        a, b = (replace(info, llm=_untrained(info.llm)) for info in (a, b))
-    same = (a.llm, a.repeat, a.prompt_set) == (b.llm, b.repeat, b.prompt_set) and all(
-        b.prompts.get(name, digest) == digest for name, digest in a.prompts.items()
-    )
-    return same and (not retriever or a.retriever == b.retriever)
-
-
-def _untrained(llm: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's model as it was before it was trained, without system messages: they may hold a word of the training."""
-    if "trained_on" not in llm:
-        return dict(llm)
-    kept = {name: value for name, value in llm.items() if name not in ("trained_on", "base", "system", "stages")}
-    return kept | {"model": llm.get("base") or llm["model"]}
-
-
-def model_of(run: Run) -> str:
-    """The model of a run, with those of single stages."""
-    stages = [f"{name}: {of['model']}" for name, of in run.info.llm.get("stages", {}).items()]
-    return run.info.model + (f" ({', '.join(stages)})" if stages else "")
-
-
-def same_model(run: Run, model: str) -> bool:
-    """Whether a run's model is the one that a paper names: letters and digits alone count (`GPT-4o-mini`)."""
-    ours = run.info.llm.get("base") or model_of(run)
-    ours, theirs = ("".join(filter(str.isalnum, name)).casefold() for name in (ours, model))
-    return ours == theirs
+def _settings_label(setting: str) -> str:
+    pairs = [pair.split("=") for pair in setting.split(";") if pair]
+    limits = [value for name, value in pairs if name in _LIMITS]
+    others = [_PRINTED.get(name, f"{name} {{}}").format(value) for name, value in pairs if name not in _LIMITS]
+    text = " ".join([*(["-".join(limits)] if limits else []), *others])
+    text = re.sub(r"\b[a-z]{2,3}\b(?=$|\+)", lambda part: part[0].upper(), text)  # the papers' own, such as AMR
+    return text.replace("_", " ").replace("+", " and ")
 
 
 def _function(method: str) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """The function of a method of `conf/method`, and the settings that it is given there."""
+    """Return the function of a method of `conf/method`, and the settings that it has there."""
     conf = yaml.safe_load((CONF / "method" / f"{method}.yaml").read_text(encoding="utf-8"))
     module, _, name = conf.pop("_target_").rpartition(".")
     return getattr(importlib.import_module(module), name), conf
-
-
-def is_system(system: System, method: MethodInfo) -> bool:
-    """Whether a method of a run is this system, settings newer than the run being as they are by default."""
-    if method.function != system.function:
-        return False
-    newer = {name: value for name, value in system.settings.items() if name not in method.settings}
-    return not newer.keys() & system.changed.keys() and method.settings | newer == system.settings
-
-
-def _kind(run: Run) -> str:
-    return "bm25" if run.info.retriever.get("name") in _BM25 else "dense"

@@ -1,85 +1,89 @@
-"""What every study has: its configuration, the runs that it made, and how a notebook shows them."""
+"""What every study has: `rn.study`, its configuration and runs, and the settings of its intervals and tests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, TypeVar
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import signature
+from typing import Annotated, Any
 
 import pandas as pd
+from matplotlib.figure import Figure
+from pydantic import BeforeValidator, ConfigDict, StringConstraints, ValidationError, create_model
 
-from rag_notes.config import Config, ConfigError
+from rag_notes.config import Config, ConfigError, load_study
 from rag_notes.files import here
-from rag_notes.report.cells import dataset_label
-from rag_notes.report.figures import NotebookFigure, save_figure
-from rag_notes.report.scores_table import readable
+from rag_notes.methods.about import label_of
+from rag_notes.metrics.stats import mean_interval
+from rag_notes.options import did_you_mean
+from rag_notes.report.figures import save
+from rag_notes.report.rows import described
 from rag_notes.report.tables import diagnostics, results
 from rag_notes.running.records import Run
 from rag_notes.running.run import label
+from rag_notes.types import Positive
 
 RUNS_MIME = "application/vnd.rag-notes.runs+json"
-"""The type of a study's output that says, for a program, how many answers it lacks."""
+"""The type of a study's output that tells `rag-notes reproduce` how many answers are missing."""
 
-S = TypeVar("S", bound="Study")
+_STRICT = ConfigDict(extra="forbid", strict=True)
+_Name = Annotated[str, StringConstraints(pattern=r"^\w+$")]
+_Names = Annotated[list[_Name] | None, BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+_COMMON = {"dataset": (_Names, None), "limit": (Positive | None, None)} | dict.fromkeys(
+    ("llm", "retriever"), (_Name | None, None)
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Study:
-    """A study as it was run: the configuration, the options as they were given, and every run that was made for it."""
+    """A study that has run: its configuration and every run that was made for it. A notebook shows its runs."""
 
     config: Config
-    overrides: Sequence[str]
     runs: list[Run]
-
-    def overview(self) -> pd.DataFrame:
-        """A row for each run: data set, condition, model, methods, answers of how many, errors, status."""
-        return pd.DataFrame(
-            [
-                {
-                    "data set": dataset_label(run.dataset),
-                    "condition": str(run.info.condition),
-                    "model": run.info.model,
-                    "methods": ", ".join(run.methods),
-                    "answers": f"{run.info.samples.done} of {run.info.samples.of}",
-                    "errors": run.info.samples.errors,
-                    "status": run.info.status,
-                }
-                for run in self.runs
-            ]
-        )
-
-    @property
-    def lacking(self) -> int:
-        """How many answers failed or were not asked for, the run having stopped before."""
-        progress = [run.info.samples for run in self.runs]
-        return sum(run.of - run.done + run.errors for run in progress)
-
-    def diagnostics(self) -> pd.DataFrame:
-        """What went wrong in each run and what it took, as `rag_notes.report.scores_table.readable`."""
-        return readable(diagnostics(self.runs))
-
-    def results(self, runs: Sequence[Run] | None = None, *, baseline: str | None = "") -> pd.DataFrame:
-        """What `rag_notes.report.tables.results` gives for these runs (all), with the study's own settings.
-
-        `baseline` is another method to compare with than the configuration's; None compares nothing.
-        """
-        compared = self.config.baseline if baseline == "" else baseline
-        return results(self.runs if runs is None else runs, baseline=compared, **self.clustered)
 
     @property
     def intervals(self) -> dict[str, Any]:
-        """The settings of every interval and test."""
+        """The settings of every interval."""
         return {"confidence": self.config.confidence, "resamples": self.config.resamples}
 
     @property
-    def clustered(self) -> dict[str, Any]:
-        """The same, of scores and counts of questions that may be clustered."""
+    def tests(self) -> dict[str, Any]:
+        """The settings of intervals and tests of questions that may be clustered."""
         return self.intervals | {"clusters": self.config.clusters}
 
-    def save(self, figure: NotebookFigure, data: pd.DataFrame, part: str = "") -> NotebookFigure:
-        """Write a figure and the data behind it to the figures' folder, as `<study>-<part>-<label>`; returns it."""
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each answer of every run, as `Run.frame`."""
+        return pd.concat([run.frame() for run in self.runs], ignore_index=True)
+
+    def table(self) -> pd.DataFrame:
+        """Return the scores of all methods with intervals and tests against the baseline, as `results`."""
+        return self.results(self.runs, self.config.baseline)
+
+    def results(self, runs: Sequence[Run], baseline: str | None) -> pd.DataFrame:
+        """Return the `results` of runs with the study's settings, each method `described`, in the order of families."""
+        table = described(results(runs, baseline=baseline, **self.tests), runs)
+        return table.sort_values(["dataset", "family"], kind="stable", ignore_index=True)
+
+    def diagnostics(self) -> pd.DataFrame:
+        """Return what went wrong in each run, and what its answers took, a row for each method."""
+        table = diagnostics(self.runs).round(3)
+        table = table.assign(method=table["method"].map(label_of)).rename(columns=lambda name: name.replace("_", " "))
+        return table.set_index(["dataset", "method"])
+
+    def overview(self) -> pd.DataFrame:
+        """Return a row for each run: data set, condition, model, methods, answers, missing answers and status."""
+        rows = [
+            {"data set": run.dataset, "condition": str(run.info.condition), "model": run.info.model}
+            | {"methods": ", ".join(run.methods), "answers": len(run.frame()), "missing": missing_answers(run)}
+            | {"status": run.info.status}
+            for run in self.runs
+        ]
+        return pd.DataFrame(rows)
+
+    def save(self, figure: Figure, table: pd.DataFrame, part: str = "") -> Figure:
+        """Write a figure and its data to the folder of figures as `<study>-<part>-<data sets>-<model>`; return it."""
         name = "-".join(piece for piece in (self.config.study.name, part, label(self.config)) if piece)
-        save_figure(figure, data, here() / self.config.figures, name)
-        return figure
+        return save(figure, table, name, here() / self.config.figures)
 
     def __repr__(self) -> str:
         return f"{self.config.study.name}\n{self.overview().to_string(index=False)}"
@@ -88,44 +92,58 @@ class Study:
         return self.overview().to_html(index=False)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {RUNS_MIME: {"lacking": self.lacking}}  # text and HTML are those of the methods above
+        return {RUNS_MIME: {"missing": sum(map(missing_answers, self.runs))}}  # beside text and HTML from above
 
 
-def once(table: Callable[[S], pd.DataFrame]) -> Callable[[S], pd.DataFrame]:
-    """A table of a study that is worked out at its first use alone; each caller gets a copy."""
-    name = f"_{table.__name__}"
+async def study(name: str, /, *options: str, progress: bool = True, **parameters: Any) -> Study:
+    """Run a study, a file of `rag_notes/studies`, with options as on the command line.
 
-    @wraps(table)
-    def remembered(study: S) -> pd.DataFrame:
-        made: dict[str, pd.DataFrame] = vars(study)
-        if name not in made:
-            made[name] = table(study)
-        return made[name].copy()
-
-    return remembered
-
-
-def rn_options(
-    options: Sequence[str] = (),
-    *,
-    dataset: str | Sequence[str] | None = None,
-    llm: str | None = None,
-    limit: int | None = None,
-    retriever: str | None = None,
-) -> list[str]:
-    """The options of a notebook with those that it has a parameter of their own for, which stand behind and win.
-
-    Raises ConfigError where one of them is of another type.
+    Every study has the parameters `dataset` (a name or a list of names), `llm`, `limit` (a number of questions of each
+    data set) and `retriever`, which win over `options`; some have more, as their `run` says. Example:
+    `await rn.study("cost", "llm.model=gpt-4o", dataset="hotpotqa", llm="openai", limit=100, metric="f1")`. Raises
+    ConfigError naming a parameter that does not exist or does not fit, and as `rag_notes.running.run.run_methods`.
     """
-    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
-        raise ConfigError(f'options: a list of texts is meant, such as ["limit=50"] (given: {options!r})')
-    names = [dataset] if isinstance(dataset, str) else dataset or []
-    if not all(isinstance(name, str) and name.isidentifier() for name in names):
-        raise ConfigError(f'dataset: a name or a list of names is meant, such as ["mini", "asqa"] (given: {dataset!r})')
-    for name, value, example in (("llm", llm, "openai"), ("retriever", retriever, "bge_base_en")):
-        if not (value is None or (isinstance(value, str) and value.isidentifier())):
-            raise ConfigError(f'{name}: one name is meant, such as "{example}" (given: {value!r})')
-    if not (limit is None or (isinstance(limit, int) and limit > 0)):
-        raise ConfigError(f"limit: a whole number of at least 1 is meant (given: {limit!r})")
-    chosen = {"dataset": f"[{','.join(names)}]" if names else None, "llm": llm, "limit": limit, "retriever": retriever}
-    return [*options, *(f"{name}={value}" for name, value in chosen.items() if value is not None)]
+    if find_spec(f"rag_notes.studies.{load_study(name).study.name}") is None:
+        raise ConfigError(f"study={name}: has no runs of its own; open {load_study(name).study.notebook}")
+    run = import_module(f"rag_notes.studies.{name}").run
+    further = {key: (value.annotation, value.default) for key, value in signature(run).parameters.items()}
+    fields: Any = _COMMON | {key: field for key, field in further.items() if key not in ("config", "progress")}
+    try:
+        checked = dict(create_model("Parameters", __config__=_STRICT, **fields)(**parameters))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        text = f"{problem['msg']} (given: {problem['input']!r})"
+        if problem["type"] == "extra_forbidden":
+            text = f"no such parameter{did_you_mean(str(problem['loc'][0]), fields)}; there is {', '.join(fields)}"
+        raise ConfigError(f"{problem['loc'][0]}: {text}") from None
+    common = {key: checked.pop(key) for key in _COMMON}
+    common["dataset"] = f"[{','.join(common['dataset'])}]" if common["dataset"] else None
+    config = load_study(name, [*options, *(f"{key}={value}" for key, value in common.items() if value is not None)])
+    result: Study = await run(config, progress=progress, **checked)
+    return result
+
+
+def missing_answers(run: Run) -> int:
+    """Count the answers of a run that failed or that it stopped before."""
+    table = run.frame()
+    failed = int(table["error"].notna().sum()) if len(table) else 0
+    return run.info.dataset.questions * len(run.methods) - len(table) + failed
+
+
+def means(
+    table: pd.DataFrame, by: Sequence[str], columns: Sequence[str], *, proportion: bool = True, **settings: Any
+) -> pd.DataFrame:
+    """Return a row for each group of `by` and each `quantity` of `columns`: mean, low, high, interval and n.
+
+    Rows without a value are left out; `proportion` is as in `rag_notes.metrics.stats.mean_interval`.
+    """
+    rows: list[dict[str, Any]] = []
+    for key, group in table.groupby(list(by), sort=False):
+        for column in columns:
+            values = group[column].dropna().astype(float).tolist()
+            row = dict(zip(by, key, strict=True)) | {"quantity": column, "n": len(values)}
+            if values:
+                low, high, interval = mean_interval(values, proportion=proportion, **settings)
+                row |= {"mean": sum(values) / len(values), "low": low, "high": high, "interval": interval}
+            rows.append(row)
+    return pd.DataFrame(rows, columns=[*by, "quantity", "mean", "low", "high", "interval", "n"])

@@ -1,135 +1,109 @@
-"""Execute the studies' notebooks: the executed copy, and a page of it that opens from disk and runs nothing."""
+"""Execute the notebooks of studies, or one's own, each with a page of it that opens from disk and runs nothing."""
 
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import nbformat
 import papermill
-import traitlets.config
+import yaml
 import zmq
+from ipykernel.kernelspec import get_kernel_dict
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
 from nbconvert import HTMLExporter
+from traitlets.config import Config as Traits
 
 from rag_notes.config import ConfigError, load_config
 from rag_notes.files import here, here_or_shipped, write_atomically
 from rag_notes.options import choices
 from rag_notes.running.run import label
 from rag_notes.studies.base import RUNS_MIME
-from rag_notes.terminal import PROGRESS_LINE
 
+_COMMON = ("dataset", "llm", "limit", "retriever")  # parameters of a study's notebook that are options, too
 # A kernel that can encrypt what it sends over TCP does so; it would warn each time that it does not.
-_ENCRYPTED = traitlets.config.Config(
-    {"KernelManager": {"transport_encryption": "auto" if zmq.has("curve") else "disabled"}}
-)
-# nbconvert's page without what it loads from elsewhere; names and answers in it are never run as scripts.
-_PAGE = """\
-{%- extends 'lab/index.html.j2' -%}
-{%- block html_head_js -%}
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; font-src data:; style-src 'unsafe-inline'">
-{%- endblock html_head_js -%}
-{%- block html_head_js_mathjax -%}{%- endblock html_head_js_mathjax -%}
-{%- block html_head_js_mermaidjs -%}{%- endblock html_head_js_mermaidjs -%}
-"""
-_STAGES = {"main_results": 0, "verification": 2}  # what all others (1) share calls with, and what reads their runs
+_ENCRYPTED = Traits({"KernelManager": {"transport_encryption": "auto" if zmq.has("curve") else "disabled"}})
+_POLICY = "default-src 'none'; img-src data:; font-src data:; style-src 'unsafe-inline'"
 
 
-class Reproduced(NamedTuple):
-    """An executed notebook, and how many answers its study lacks: they failed, or the run stopped before."""
+class _ThisInterpreter(AsyncKernelManager):
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        return KernelSpec(**get_kernel_dict())
 
-    notebook: Path
-    lacking: int
+
+def reproduce(options: Sequence[str] = ()) -> Iterator[tuple[Path, int]]:
+    """Execute the notebook of `study=NAME`, or of every study; yield each executed copy with its missing answers.
+
+    `study=PATH.ipynb` executes a notebook of one's own. An option with the name of one of the notebook's parameters
+    sets it; the others are its `options`. A page as HTML lies beside the copy in `runs/<study>/`. Recorded responses
+    let as many notebooks run at once as there are processors; a model that is asked lets one, since its concurrency
+    and its limit on spending are those of one study. Raises ConfigError for a bad option before anything runs, and
+    papermill's PapermillExecutionError where a cell fails (the copy then shows it, as `*.failed.ipynb`).
+    """
+    names = [option.removeprefix("study=") for option in options if option.startswith("study=")]
+    others = [option for option in options if not option.startswith("study=")]
+    jobs = [_job(name, others) for name in names or studies(others)]
+    llm = load_config([option for option in others if option.startswith("llm=")]).llm
+    with ThreadPoolExecutor(os.cpu_count() if "recordings" in llm else 1) as pool:
+        yield from pool.map(lambda job: execute(*job), jobs)
 
 
 def studies(options: Sequence[str] = ()) -> list[str]:
-    """The studies that can be made of the data sets that options choose (all), in the order of their notebooks."""
-    named = (load_config([f"study={name}", "llm=openai"]).study for name in choices("study"))  # recordings lack some
-    known = sorted(named, key=lambda study: study.notebook)
+    """Return the studies that can be made of the data sets that the options choose, in the order of the notebooks."""
     chosen = [option for option in options if option.startswith("dataset=")]
-    wanted = set(load_config(chosen).dataset) if chosen else set()
-    return [study.name for study in known if not study.datasets or wanted <= set(study.datasets)]
+    datasets = set(load_config(chosen).dataset) if chosen else set()
+    configured = [load_config([f"study={name}"]).study for name in choices("study")]
+    fitting = [study for study in configured if not study.datasets or datasets <= set(study.datasets)]
+    return [study.name for study in sorted(fitting, key=lambda study: study.notebook)]
 
 
-def reproduce(overrides: Sequence[str] = ()) -> Reproduced:
-    """Execute the notebook of the chosen study with these options; a page as HTML lies beside the executed copy.
-
-    The copy goes to `runs/<study>/`, whole or not at all. Raises ConfigError for a bad option before anything runs,
-    papermill's PapermillExecutionError where a cell fails (the copy then shows it, as `*.failed.ipynb`).
-    """
-    config = load_config(overrides)
-    source = here() / here_or_shipped(config.study.notebook)
+def _job(study: str, options: Sequence[str]) -> tuple[Path, Path, dict[str, Any]]:
+    """The notebook of a study, its executed copy, and the parameters to set. Raises ConfigError for a bad option."""
+    mine = study.endswith(".ipynb")
+    source = here() / (study if mine else here_or_shipped(load_config([f"study={study}"]).study.notebook))
     if not source.is_file():
-        raise ConfigError(f"study.notebook: {source} does not exist")
-    if "options" not in papermill.inspect_notebook(str(source)):
-        raise ConfigError(f"{source.name}: its cell tagged `parameters` lacks `options`")
-    folder = here() / config.runs / config.study.name
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{source.stem}-{label(config)}.ipynb"
+        raise ConfigError(f"study={study}: {source} does not exist")
+    known = papermill.inspect_notebook(str(source))
+    by_name = {option.partition("=")[0]: option for option in options}
+    parameters = {name: yaml.safe_load(by_name[name].partition("=")[2]) for name in by_name if name in known}
+    rest = [option for name, option in by_name.items() if name not in known]
+    if "options" in known:
+        parameters["options"] = rest
+    elif rest:
+        raise ConfigError(f"{rest[0]}: {source.name} has no such parameter; there is {', '.join(known)}")
+    checked = [*rest, *(by_name[name] for name in by_name if name in known and name in _COMMON)]
+    config = load_config(checked if mine else [f"study={study}", *checked])
+    name = source.stem if mine else f"{source.stem}-{label(config)}"
+    return source, here() / config.runs / (source.stem if mine else study) / f"{name}.ipynb", parameters
+
+
+def execute(source: Path, target: Path, parameters: dict[str, Any]) -> tuple[Path, int]:
+    """Execute a notebook into `target`, and its page beside it; return it with the number of missing answers."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".failed.ipynb")
-    papermill.execute_notebook(
-        str(source),
-        str(part),
-        parameters={"options": list(overrides)},
-        cwd=str(here()),
-        progress_bar=False,
-        stderr_file=sys.stderr,
-        config=_ENCRYPTED,
-        shutdown_kernel="immediate",  # asked to end, a kernel is interrupted first, which it prints as an error
-    )
+    places = {"cwd": str(here()), "stderr_file": sys.stderr, "kernel_manager_class": _ThisInterpreter}
+    kernel = {"kernel_name": "python3", "language": "python", "config": _ENCRYPTED, "shutdown_kernel": "immediate"}
+    papermill.execute_notebook(str(source), str(part), parameters, progress_bar=False, **places, **kernel)
     notebook = nbformat.read(part, as_version=4)  # type: ignore[no-untyped-call]
-    _strip(notebook)
+    missing = 0
+    notebook.metadata.pop("papermill", None)
+    for cell in notebook.cells:  # without what differs from one execution to the next: times, paths, progress
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            missing += sum(output.get("data", {}).get(RUNS_MIME, {}).get("missing", 0) for output in cell.outputs)
     write_atomically(target, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
     part.unlink()
-    write_atomically(target.with_suffix(".html"), as_page(notebook))
-    return Reproduced(target, lacking(notebook))
+    write_atomically(target.with_suffix(".html"), page(notebook))
+    return target, missing
 
 
-def reproduce_all(chosen: Sequence[Sequence[str]]) -> Iterator[Reproduced]:
-    """Execute a study for each of these lists of options, as `reproduce` does, and yield each as it is done.
-
-    The main results come first, since the others find most of their calls in the store then, and the verification
-    comes last, since it reads every run that there is. Between them run as many at once as there are processors; with
-    a model that is asked only one, since its concurrency and its limit on what is spent are those of one study.
-    """
-    configs = [(load_config(options), options) for options in chosen]
-    recorded = all("recordings" in config.llm and not config.stages for config, _ in configs)
-    for stage in range(3):
-        now = [options for config, options in configs if _STAGES.get(config.study.name, 1) == stage]
-        workers = min(len(now), os.cpu_count() or 1) if recorded else 1
-        if workers <= 1:
-            yield from map(reproduce, now)
-            continue
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-            yield from pool.map(reproduce, now)
-
-
-def as_page(notebook: nbformat.NotebookNode) -> str:
-    """A notebook as one HTML file that loads nothing and in which no script runs."""
-    exporter = HTMLExporter(embed_images=True)  # type: ignore[no-untyped-call]
-    exporter.raw_template = _PAGE
-    page: str = exporter.from_notebook_node(notebook)[0]
-    return page
-
-
-def lacking(notebook: nbformat.NotebookNode) -> int:
-    """How many answers the studies that an executed notebook shows lack, as their outputs say."""
-    shown = [output.get("data", {}).get(RUNS_MIME) for cell in notebook.cells for output in cell.get("outputs", [])]
-    return sum(int(study["lacking"]) for study in shown if study)
-
-
-def _strip(notebook: nbformat.NotebookNode) -> None:
-    """Take out what differs from one execution to the next: paths, times, progress bars."""
-    for holder in (notebook, *notebook.cells):
-        for name in ("papermill", "execution"):
-            holder.metadata.pop(name, None)
-    for cell in notebook.cells:
-        for out in cell.get("outputs", []):
-            if out.get("name") == "stderr":
-                text = PROGRESS_LINE.sub("", out.text)
-                out.text = "" if "\r" in text or text.isspace() else text
-        if "outputs" in cell:
-            cell.outputs = [out for out in cell.outputs if out.get("text") != ""]
+def page(notebook: nbformat.NotebookNode) -> str:
+    """Return a notebook as one HTML file that loads nothing and in which no script runs."""
+    html: str = HTMLExporter(embed_images=True).from_notebook_node(notebook)[0]  # type: ignore[no-untyped-call]
+    return html.replace("<head>", f'<head><meta http-equiv="Content-Security-Policy" content="{_POLICY}">', 1)

@@ -1,84 +1,89 @@
 """RAGQuestEval: the model asks, and answers from the gold answer and from the generated text (CRUD-RAG)."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
-from rag_notes.config import load_study
+from rag_notes.config import Config
 from rag_notes.llm.store import canonical_json
 from rag_notes.methods.parse import parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scores
-from rag_notes.report.figures import NotebookFigure, main_figure
-from rag_notes.report.scores_table import ScoresTable
 from rag_notes.report.tables import QUEST_METRICS
 from rag_notes.running.annotate import annotate
-from rag_notes.running.quest_scores import quest_texts, with_quest_scores
-from rag_notes.running.records import require_text
+from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import one_repeat, run_methods
-from rag_notes.studies.base import Study, once
-from rag_notes.types import Question
+from rag_notes.studies.base import Study
+from rag_notes.types import InputError, Question
 
 
-async def run(options: Sequence[str] = (), *, progress: bool = True) -> "QuestEval":
-    """Run the chosen methods and put every answer to RAGQuestEval, but those that were published with their scores.
+async def run(config: Config, *, progress: bool = True) -> "QuestEval":
+    """Run the chosen methods and put every answer to RAGQuestEval.
 
-    Raises ValueError for a question without gold answer and for a run published without scores, otherwise as
-    `rag_notes.running.run.run_methods`.
+    Raises InputError for a question without gold answer, otherwise as `rag_notes.running.run.run_methods`.
     """
-    config = load_study("quest_eval", options)
     one_repeat(config)
-    runs = await run_methods(config, options, progress=progress)
-    asked = [run for run in runs if not any("q_gold" in sample.metrics for sample in run.samples)]
-    for run in asked:
-        require_text(run)
-    if asked and runs[-1].info.finished:
-        runs += await annotate(config, asked, "quest_eval", quest_eval, quest_texts, options, progress=progress)
-    return QuestEval(config, options, runs)
+    runs = await run_methods(config, progress=progress)
+    if runs[-1].info.finished:
+        runs += await annotate(config, runs, "quest_eval", quest_eval, quest_texts, progress=progress)
+    return QuestEval(config, runs)
 
 
 class QuestEval(Study):
-    """The scores of RAGQuestEval, beside each other by method."""
+    """The scores of RAGQuestEval by method."""
 
-    @once
     def table(self) -> pd.DataFrame:
-        """The scores of the answers that were put to it, with intervals and tests: rows of `tables.results`."""
-        scored = with_quest_scores({str(number): run for number, run in enumerate(self.runs)})
-        table = self.results([run for run in scored.values() if run.info.condition.annotates is None])
-        return table[table["metric"].isin(QUEST_METRICS)]
-
-    def display(self) -> ScoresTable:
-        """The scores in %, methods by data sets and metrics."""
-        return ScoresTable(self.table())
-
-    def figure(self) -> NotebookFigure:
-        """The scores with their intervals, a panel a metric by which methods differ; saved with the table."""
-        return self.save(main_figure(self.table(), metrics=QUEST_METRICS), self.table())
+        """Return the scores of RAGQuestEval with intervals and tests."""
+        table = self.results(with_quest_scores(self.runs), self.config.baseline)
+        return table[table["metric"].isin(QUEST_METRICS)].reset_index(drop=True)
 
 
-async def quest_eval(about: Mapping[str, dict[str, str]], rag: Rag, question: Question, *, sha256: str) -> str:
-    """Make questions from the gold answer and answer them from it and from the generated text; returns all as JSON.
+def with_quest_scores(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that answer, their frames with the scores that the annotations among the runs have for them."""
+    scored = []
+    for run in runs:
+        if run.info.condition.annotates is None:
+            frame = run.frame()
+            for annotation in runs:
+                if annotation.dataset == run.dataset and annotation.info.condition.annotates == "quest_eval":
+                    answers = annotation.frame().query("error.isna()")
+                    scores = pd.DataFrame([json.loads(answer)["scores"] for answer in answers["answer"]])
+                    keys = ["method", "question_id"]
+                    frame = frame.merge(scores.assign(**{key: list(answers[key]) for key in keys}), "left", keys)
+            scored.append(replace(run, table=frame))
+    return scored
 
-    A response without questions, and a list of answers of another length, are recorded as parse failures. A blank
-    text is not asked: it answers nothing. The JSON has `questions`, `gold`, `generated` and the `scores` of
+
+def quest_texts(sample: Sample) -> dict[str, str]:
+    """Return what RAGQuestEval reads of an answer. Raises InputError for a question without gold answer."""
+    if not sample.gold:
+        raise InputError(f"question {sample.question.id} has no gold answer to make questions from; leave it out")
+    return {"gold": sample.gold[0], "generated": sample.answer}
+
+
+async def quest_eval(texts: Mapping[str, dict[str, str]], rag: Rag, question: Question, *, sha256: str) -> str:
+    """Make questions from the gold answer and answer them from it and from the generated text; return all as JSON.
+
+    A response without questions, and a list of answers of another length, are recorded as parse failures. Nothing is
+    asked about a blank text: it answers nothing. The JSON has `questions`, `gold`, `generated` and the `scores` of
     `quest_scores`.
     """
-    gold, generated = about[question.id]["gold"], about[question.id]["generated"]
-    questions = parse_lines(await rag.ask("quest_questions", context=gold))
+    questions = parse_lines(await rag.ask("quest_questions", context=texts[question.id]["gold"]))
     if not questions:
         rag.parse_failure("quest_questions")
         return canonical_json({"questions": [], "gold": [], "generated": [], "scores": {}})
-    from_gold = await _answers(rag, question, gold, questions)
-    from_text = await _answers(rag, question, generated, questions)
-    scores = quest_scores(from_gold, from_text, question.language)
-    return canonical_json({"questions": questions, "gold": from_gold, "generated": from_text, "scores": scores})
+    answers = {name: await _answers(rag, question, text, questions) for name, text in texts[question.id].items()}
+    scores = quest_scores(answers["gold"], answers["generated"], question.language)
+    return canonical_json({"questions": questions} | answers | {"scores": scores})
 
 
 async def _answers(rag: Rag, question: Question, text: str, questions: Sequence[str]) -> list[str]:
     unknown = CANNOT_INFER[question.language]
     if not text.strip():
         return [unknown] * len(questions)
-    numbered = [f"{number}. {asked}" for number, asked in enumerate(questions, 1)]
+    numbered = [f"{number}. {line}" for number, line in enumerate(questions, 1)]
     response = await rag.ask("quest_answers", context=text, questions=numbered, unknown=unknown)
     answers, complete = parse_answers(response, len(questions), question.language)
     if not complete:

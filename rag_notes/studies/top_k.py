@@ -1,38 +1,29 @@
 """Passages per search and retrievers (DeepNote, Tables 6 to 8; Adaptive-Note, Table 4; Amber, Table 3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
-from rag_notes.config import load_study
-from rag_notes.report.cells import method_label
-from rag_notes.report.curves import curve_figure, with_settings
-from rag_notes.report.figures import NotebookFigure
-from rag_notes.report.scores_table import settings_table
-from rag_notes.report.tables import ANSWER_METRICS
+from rag_notes.config import Config, load_study
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
-from rag_notes.studies.base import Study, once
-
-_DRAWN = ("acc", "f1", "all_gold_seen")
+from rag_notes.studies.base import Study
 
 
-async def run(options: Sequence[str] = (), *, retrievers: Sequence[str] = (), progress: bool = True) -> "TopK":
-    """Run the methods with several numbers of passages per search, with each of these retrievers.
+async def run(config: Config, *, retrievers: list[str] = [], progress: bool = True) -> "TopK":  # noqa: B006
+    """Run the methods with several numbers of passages per search, with each retriever of `conf/retriever` named.
 
-    Without `retrievers` there is one, that of the options. Raises as `rag_notes.running.run.run_methods`.
+    Without `retrievers` there is one, that of the configuration. Raises as `rag_notes.running.run.run_methods`.
     """
-    config = load_study("top_k", options)
     runs: dict[str, list[Run]] = {}
-    named: Sequence[str | None] = list(retrievers) or [None]
-    for name in named:
-        chosen = [*options, *([] if name is None else [f"retriever={name}"])]
-        made = await run_methods(load_study("top_k", chosen), chosen, progress=progress)
-        runs[made[0].info.retriever["name"] if name is None else name] = made
+    for name in retrievers or [""]:
+        chosen = load_study("top_k", [*config.options, f"retriever={name}"]) if name else config
+        made = await run_methods(chosen, progress=progress)
+        runs[name or made[0].info.retriever["name"]] = made
         if not made[-1].info.finished:
             break
-    return TopK(config, options, [run for made in runs.values() for run in made], runs)
+    return TopK(config, [run for made in runs.values() for run in made], runs)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,48 +32,19 @@ class TopK(Study):
 
     by_retriever: Mapping[str, list[Run]]
 
-    @once
-    def points(self) -> pd.DataFrame:
-        """The scores with `retriever`, `family`, `top_k` and the `line` that a figure draws.
+    def table(self) -> pd.DataFrame:
+        """Return the scores by `retriever` and `top_k`; `line` names method and retriever.
 
         Each is tested against the baseline, or its variant, that searches for as many passages, where there is one.
         """
-        tables = [
-            with_settings(self._results(runs), runs, ["top_k"]).assign(retriever=retriever)
-            for retriever, runs in self.by_retriever.items()
-        ]
-        points = pd.concat(tables, ignore_index=True)
-        one = len(self.by_retriever) == 1
-        return points.assign(line=points["family"] + ("" if one else ", " + points["retriever"]))
-
-    def _results(self, runs: Sequence[Run]) -> pd.DataFrame:
-        by_k: dict[int | None, list[str]] = {}
-        for name, method in runs[0].info.methods.items():
-            by_k.setdefault(method.settings.get("top_k"), []).append(name)
         tables = []
-        for top_k, names in sorted(by_k.items(), key=lambda item: item[0] or 0):
-            baselines = [name for name in names if _without_k(name, top_k) == self.config.baseline]
-            part = [run.only(names) for run in runs]
-            tables.append(self.results(part, baseline=baselines[0] if baselines else None))
-        return pd.concat(tables, ignore_index=True)
-
-    def display(self) -> pd.DataFrame:
-        """The scores in %, a column for each number of passages per search."""
-        points = self.points()
-        points = points[points["top_k"].notna()]
-        names = [_without_k(row["method"], row["top_k"]) for row in points.to_dict("records")]
-        if len(self.by_retriever) > 1:
-            names = [f"{method_label(name)}, {of}" for name, of in zip(names, points["retriever"], strict=True)]
-        heads = [f"{top_k} passages" for top_k in points["top_k"]]
-        return settings_table(points.assign(method=names), heads, [*ANSWER_METRICS, "all_gold_seen"])
-
-    def figure(self) -> NotebookFigure:
-        """Scores by passages per search, a line for each method and retriever; saved with the points."""
-        points = self.points()
-        drawn = points[points["metric"].isin(_DRAWN)]
-        return self.save(curve_figure(drawn, "top_k", "passages per search (top-k)", line="line"), points)
-
-
-def _without_k(name: str, top_k: int | None) -> str:
-    """The method that a variant such as `deepnote_k3` is of."""
-    return name.removesuffix(f"_k{top_k}")
+        for retriever, runs in self.by_retriever.items():
+            numbers = {name: method.settings.get("top_k") for name, method in runs[0].info.methods.items()}
+            for k in sorted(set(numbers.values()), key=lambda k: k or 0):
+                names = [name for name, number in numbers.items() if number == k]
+                baseline = next((name for name in names if name.removesuffix(f"_k{k}") == self.config.baseline), None)
+                table = self.results([run.only(names) for run in runs], baseline)
+                tables.append(table.assign(retriever=retriever, top_k=k))
+        table = pd.concat(tables, ignore_index=True)
+        several = len(self.by_retriever) > 1
+        return table.assign(line=table["function"] + (", " + table["retriever"] if several else ""))

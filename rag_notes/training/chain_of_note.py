@@ -28,41 +28,36 @@ async def chain_of_note(
     notes_word: str = "Notes",
     answer_word: str = "Answer",
 ) -> None:
-    """Have a model write notes and an answer (stage `chain_of_note_writer`), kept where the answer is right.
+    """Keep the notes that a model writes (stage `chain_of_note_writer`) where their answer is right.
 
-    Right is a gold answer, or `unknown` where no gold answer stands in the passages. `system` is what is to be trained
-    on the questions kept: `notes` on what was written, `retrieve_read` and `no_retrieval` on the gold answer alone, as
-    answers to the prompts of the methods of these names; `hybrid` on the first two, told apart by `notes_word` and
-    `answer_word` as the system message, which `+stages.retrieve_read.system=...` sends in a run. `unknown` puts the
-    clause that offers this word as an answer into the prompts, as the methods' setting does.
+    Right is a gold answer, or `unknown` where no gold answer stands in the passages. `system` is what learns from these
+    questions: `notes` the notes, `retrieve_read` and `no_retrieval` the gold answer to the prompts of these methods,
+    and `hybrid` both the notes and the answers of `retrieve_read`, told apart by the system messages `notes_word` and
+    `answer_word`. `unknown` adds the clause that offers this word to the prompts, as the methods' setting does.
     """
     question, rag = work.question, work.rag
     if question.task != "short" or not question.answers:
-        work.drop("chain_of_note", "not a question with a short gold answer")
-        return
+        return work.drop("chain_of_note", "not a question with a short gold answer")
     passages = await rag.search(question.question, top_k)
     fields: dict[str, Value] = {"context": passages, "form": rag.answer_format}
-    written = await rag.ask("chain_of_note_writer", question=question.question, **fields)
-    answer, known = parse_final_answer(written), answer_in_passages(passages, question.answers, question.language)
+    notes = await rag.ask("chain_of_note_writer", question=question.question, **fields)
+    answer = parse_final_answer(notes)
+    answerable = answer_in_passages(passages, question.answers, question.language)
     if answer is None:
-        work.drop("chain_of_note", "no final answer")
-    elif is_rejection(answer) and known:
-        work.drop("chain_of_note", "unknown, although the passages hold the answer")
-    elif not (is_rejection(answer) or score_answer(question, answer)["acc"]):
-        work.drop("chain_of_note", "wrong answer")
-    else:
-        kind = "relevant" if known else "unknown" if is_rejection(answer) else "context"
-        hybrid = system == "hybrid"
-        asked = rag.question_text(unknown=unknown)
-        if system in ("notes", "hybrid"):
-            prompt = work.prompt("chain_of_note", question=asked, **fields)
-            work.learn("chain_of_note", prompt, notes_word if hybrid else None, kind=kind, completion=written)
-        if system in ("retrieve_read", "hybrid"):
-            prompt = work.prompt("retrieve_read", question=asked, **fields)
-            work.learn(
-                "retrieve_read", prompt, answer_word if hybrid else None, kind=kind, completion=question.answers[0]
-            )
-        if system == "no_retrieval":
-            stage = f"direct_{question.task}"
-            prompt = work.prompt(stage, question=question.question)
-            work.learn(stage, prompt, kind=kind, completion=question.answers[0])
+        return work.drop("chain_of_note", "no final answer")
+    if is_rejection(answer) and answerable:
+        return work.drop("chain_of_note", "unknown, although the passages hold the answer")
+    if not (is_rejection(answer) or score_answer(question, answer)["acc"]):
+        return work.drop("chain_of_note", "wrong answer")
+    kind = "relevant" if answerable else "unknown" if is_rejection(answer) else "context"
+    gold, text, hybrid = question.answers[0], rag.question_text(unknown=unknown), system == "hybrid"
+    if system in ("notes", "hybrid"):
+        prompt = work.prompt("chain_of_note", question=text, **fields)
+        work.learn("chain_of_note", prompt, system=notes_word if hybrid else "", kind=kind, completion=notes)
+    if system in ("retrieve_read", "hybrid"):
+        prompt = work.prompt("retrieve_read", question=text, **fields)
+        work.learn("retrieve_read", prompt, system=answer_word if hybrid else "", kind=kind, completion=gold)
+    if system == "no_retrieval":
+        stage = f"direct_{question.task}"
+        work.learn(stage, work.prompt(stage, question=question.question), kind=kind, completion=gold)
+    return None

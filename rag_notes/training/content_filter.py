@@ -29,50 +29,50 @@ async def content_filter(
     threshold: float = 0.0,
     top_k: Positive = 5,
 ) -> None:
-    """Label each passage found as useful or useless, and of the useful ones choose the helpful sentences.
+    """Label each passage of a search as useful or useless, and choose the helpful sentences of the useful ones.
 
-    `labels` come from a model that is asked by natural language inference (stage `filter_label`), or from the gold
-    passages. `sentences` are helpful by STRINC where they hold a gold answer (equation 3), or by CXMI where they raise
-    the log-probability of the gold answer by at least `threshold` nats (equation 4): with f the prompt of the answer,
+    `labels` come from a model by natural language inference (stage `filter_label`), or from the gold passages.
+    `sentences` are helpful by STRINC where they hold a gold answer (equation 3), or by CXMI where they raise the
+    log-probability of the gold answer by at least `threshold` nats (equation 4): with f the prompt of the answer,
     CXMI(s) = log p(answer | f(question, s)) - log p(answer | f(question, no passage)), after FILCO (Wang et al., 2023).
-    `scorer` is the model that gives these, a folder or a name on the Hugging Face Hub, run in this process; without it
-    they come from the endpoint that answers. The data card has a histogram of the values, to choose the threshold by. A
-    question without the gold passages or answers to go by is dropped.
+    `scorer` is the model that gives these in this process, a folder or a name on the Hugging Face Hub; without it they
+    come from the endpoint that answers. A question without the gold passages or answers that this takes is dropped.
     """
     question = work.question
     if labels == "gold" and not (question.gold_ids or question.gold_titles):
-        work.drop("amber_chunk_filter", "gold passages are unknown")
-        return
+        return work.drop("amber_chunk_filter", "gold passages are unknown")
     passages = await work.rag.search(question.question, top_k)
-    verdicts = await asyncio.gather(*(_label(work, passage, labels) for passage in passages))
-    for passage, verdict in zip(passages, verdicts, strict=True):
-        if verdict is None:
+    for passage, label in zip(
+        passages, await asyncio.gather(*(_label(work, p, labels) for p in passages)), strict=True
+    ):
+        if label is None:
             work.drop("amber_chunk_filter", "the label cannot be read")
             continue
         prompt = work.prompt("amber_chunk_filter", context=[passage], question=question.question)
-        work.learn("amber_chunk_filter", prompt, kind=verdict, completion=json.dumps({"result": verdict}))
-        if verdict == "useful" and not question.answers:
+        work.learn("amber_chunk_filter", prompt, kind=label, completion=json.dumps({"result": label}))
+        if label == "useful" and not question.answers:
             work.drop("amber_sentence_filter", "no gold answer")
-        elif verdict == "useful":
+        elif label == "useful":
             if helpful := await _helpful(work, passage, sentences, scorer, threshold):
                 prompt = work.prompt("amber_sentence_filter", context=[passage], question=question.question)
                 work.learn("amber_sentence_filter", prompt, completion="\n".join(helpful))
             else:
                 work.drop("amber_sentence_filter", "no helpful sentence")
+    return None
 
 
 async def _label(work: Work, passage: Passage, labels: str) -> str | None:
     if labels == "gold":
         return "useful" if work.is_gold(passage) else "useless"
     response = await work.rag.ask("filter_label", context=[passage], question=work.question.question)
-    return parse_choice(response[response.rfind("{") :] if "{" in response else response, ("useful", "useless"))
+    return parse_choice(response[max(response.rfind("{"), 0) :], ("useful", "useless"))
 
 
-async def _helpful(work: Work, passage: Passage, by: str, scorer: str | None, threshold: float) -> list[str]:
+async def _helpful(work: Work, passage: Passage, measure: str, scorer: str | None, threshold: float) -> list[str]:
     question, language = work.question, work.question.language
-    found = parse_sentences(passage.text, language)
-    if by == "strinc":
-        return [text for text in found if answer_in_passages([text], question.answers, language)]
+    sentences = parse_sentences(passage.text, language)
+    if measure == "strinc":
+        return [text for text in sentences if answer_in_passages([text], question.answers, language)]
 
     async def answer_after(context: list[Passage]) -> float:
         stage, answer = f"answer_{question.task}", question.answers[0]
@@ -82,8 +82,8 @@ async def _helpful(work: Work, passage: Passage, by: str, scorer: str | None, th
         messages = llm.request(prompt)["messages"]
         return log_probability(scorer, messages, answer, work.llm.store, stored_only=work.stored_only)
 
-    contexts = [[], *([Passage(passage.id, passage.title, text)] for text in found)]
+    contexts = [[], *([Passage(passage.id, passage.title, text)] for text in sentences)]
     without, *values = await asyncio.gather(*map(answer_after, contexts))
     gains = [value - without for value in values]
     work.values += gains
-    return [text for text, gain in zip(found, gains, strict=True) if gain >= threshold]
+    return [text for text, gain in zip(sentences, gains, strict=True) if gain >= threshold]

@@ -1,4 +1,4 @@
-"""How probable an answer is to a model, behind an endpoint or in this process; only the latter loads torch."""
+"""The probability that a model gives to an answer, asked of an endpoint or computed in this process by torch."""
 
 import hashlib
 from functools import cache
@@ -15,26 +15,26 @@ from rag_notes.types import InputError
 
 
 async def served_log_probability(llm: LLM, prompt: str, answer: str) -> float:
-    """The natural logarithm of the probability that an endpoint's model gives to `answer` after a user's message.
+    """Return the log-probability, in nats, that an endpoint's model gives to `answer` after a user's message.
 
-    The answer is sent as what the model has begun to say, with the log-probabilities of the prompt asked for, as vLLM
-    understands it; the response is kept in the store. Raises FatalLLMError where the endpoint gives none, LLMError
-    where its tokens do not spell the answer, and as `LLM.answer`.
+    The answer is sent as the beginning of the model's message, and the log-probabilities of the prompt are asked for,
+    as vLLM understands it; the response is kept in the store. Raises FatalLLMError where the endpoint gives none,
+    LLMError where its tokens do not spell the answer, and as `LLM.answer`.
     """
-    asked = llm.request(prompt)
-    limit = "max_tokens" if asked.get("max_completion_tokens") is None else "max_completion_tokens"
-    begun = {"prompt_logprobs": 0, "add_generation_prompt": False, "continue_final_message": True, limit: 1}
-    request = asked | begun | {"messages": [*asked["messages"], {"role": "assistant", "content": answer}]}
+    request = llm.request(prompt)
+    limit = "max_tokens" if request.get("max_completion_tokens") is None else "max_completion_tokens"
+    request |= {"prompt_logprobs": 0, "add_generation_prompt": False, "continue_final_message": True, limit: 1}
+    request["messages"] = [*request["messages"], {"role": "assistant", "content": answer}]
     response = await llm.answer(request, request_key(request))
     if response.finish_reason != SCORED:
         raise FatalLLMError(
             f"the endpoint of {llm.model} gives no log-probabilities of prompts (vLLM does); name a model for this "
             "process instead: training_data.scorer=FOLDER_OR_HUB_NAME"
         )
-    spelled, total = "", 0.0
+    text, total = "", 0.0
     for token, value in reversed(response.logprobs or ()):
-        spelled, total = token + spelled, total + value
-        if spelled.strip() == answer.strip():
+        text, total = token + text, total + value
+        if text.strip() == answer.strip():
             return total
     raise LLMError(f"the last tokens of the prompt of {llm.model} do not spell the answer {answer!r}")
 
@@ -42,40 +42,41 @@ async def served_log_probability(llm: LLM, prompt: str, answer: str) -> float:
 def log_probability(
     model: str, prompt: list[dict[str, str]], answer: str, store: ResponseStore, *, stored_only: bool = False
 ) -> float:
-    """The natural logarithm of the probability that a model gives to `answer` after the messages of `prompt`.
+    """Return the log-probability, in nats, that a model gives to `answer` after the messages of `prompt`.
 
-    `model` is a folder or a name on the Hugging Face Hub. A value is computed once and kept in the store, under the
-    model's name and the checksum of its weights, unless that is read only. Raises InputError without torch, as
-    `load_tokenizer`, and with `stored_only` RecordingMissError where the store does not have it.
+    `model` is a folder or a name on the Hugging Face Hub. The value is kept in the store, unless that is read only,
+    under the model's name and the checksum of its weights. Raises InputError without torch, as `load_tokenizer`, and
+    with `stored_only` RecordingMissError where the store does not have it.
     """
     request = {"model": f"{model}@{weights_checksum(model)}", "messages": prompt, "log_probability_of": answer}
-    if (stored := store.get(request_key(request))) is None or stored.logprobs is None:
+    response = store.get(request_key(request))
+    if response is None or response.logprobs is None:
         if stored_only:
             raise RecordingMissError(f"a log-probability of {model} is not stored")
-        pairs = _token_log_probabilities(model, prompt, answer)
-        stored = Response("", SCORED, 0, len(pairs), seconds=0.0, logprobs=pairs)
+        tokens = _token_log_probabilities(model, prompt, answer)
+        response = Response("", SCORED, 0, len(tokens), seconds=0.0, logprobs=tokens)
         if not store.read_only:  # recordings are
-            stored = store.put(request, stored)
-    return sum(value for _, value in stored.logprobs or ())
+            response = store.put(request, response)
+    return sum(value for _, value in response.logprobs or ())
 
 
 @cache
 def weights_checksum(model: str) -> str:
-    """A hash of the weight files of a model's folder, that of the Hub's cache where a name is given.
+    """Return a hash of a model's weight files, those of the Hub's cache where a name is given.
 
     Raises InputError where there are none.
     """
     folder = Path(model)
     if not folder.is_dir():
-        weights = {"allow_patterns": ["*.safetensors"]}
-        folder = Path(needed("huggingface_hub", "train").snapshot_download(model, **weights))
+        hub = needed("huggingface_hub", "train")
+        folder = Path(hub.snapshot_download(model, allow_patterns=["*.safetensors"]))
     if not (files := sorted(folder.glob("*.safetensors"))):
         raise InputError(f"{model}: has no weights as safetensors, and nothing else is read")
     return hashlib.sha256("".join(map(checksum_of, files)).encode()).hexdigest()
 
 
 def load_tokenizer(model: str) -> Any:
-    """A model's tokenizer. Raises InputError where it has no chat template, and without transformers."""
+    """Load a model's tokenizer. Raises InputError where it has no chat template, and without transformers."""
     tokenizer = needed("transformers", "train").AutoTokenizer.from_pretrained(model)
     if tokenizer.chat_template is None:
         raise InputError(
@@ -86,25 +87,23 @@ def load_tokenizer(model: str) -> Any:
 
 
 def _token_log_probabilities(model: str, prompt: list[dict[str, str]], answer: str) -> tuple[tuple[str, float], ...]:
-    loaded, tokenizer = _load(model)
-    import torch  # noqa: PLC0415
-
+    network, tokenizer = _load(model)
+    torch = needed("torch", "train")
     text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
     before, after = (
         tokenizer(part, add_special_tokens=False, return_tensors="pt")["input_ids"] for part in (text, answer)
     )
     with torch.no_grad():
-        ids = torch.cat([before, after], dim=1).to(loaded.device)
-        logits = loaded(ids, logits_to_keep=after.shape[1] + 1).logits[0, :-1]
-    values = logits.float().log_softmax(-1).gather(1, after[0].to(loaded.device).unsqueeze(1)).squeeze(1)
+        ids = torch.cat([before, after], dim=1).to(network.device)
+        logits = network(ids, logits_to_keep=after.shape[1] + 1).logits[0, :-1]
+    values = logits.float().log_softmax(-1).gather(1, after[0].to(network.device).unsqueeze(1)).squeeze(1)
     return tuple(zip(tokenizer.convert_ids_to_tokens(after[0]), (min(float(v), 0.0) for v in values), strict=True))
 
 
 @cache
 def _load(model: str) -> tuple[Any, Any]:
-    tokenizer = load_tokenizer(model)
-    import torch  # noqa: PLC0415
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return AutoModelForCausalLM.from_pretrained(model, dtype="auto", use_safetensors=True).to(device).eval(), tokenizer
+    tokenizer, torch = load_tokenizer(model), needed("torch", "train")
+    network = needed("transformers", "train").AutoModelForCausalLM.from_pretrained(
+        model, dtype="auto", use_safetensors=True
+    )
+    return network.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
