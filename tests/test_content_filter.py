@@ -2,8 +2,6 @@
 
 import asyncio
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,19 +9,10 @@ import pytest
 from rag_notes.config import load_study
 from rag_notes.methods.amber import amber
 from rag_notes.metrics.stats import wilson
-from rag_notes.report.figures import save_figure
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.publish import without_text
 from rag_notes.running.records import Run
-from rag_notes.studies.content_filter import (
-    ContentFilter,
-    chunk_verdicts,
-    confusion,
-    confusion_figure,
-    filter_coverage,
-    filter_rates,
-    sentence_filter,
-)
+from rag_notes.studies.content_filter import ContentFilter, chunk_verdicts, filter_rates, sentence_filter
 from rag_notes.types import Dataset, Question
 from tests.scripted import Ask, ScriptedLLM, ScriptedRetriever
 
@@ -78,33 +67,27 @@ def test_verdicts_are_those_of_the_first_iteration() -> None:
     assert "".join(first.loc[first["useful"], "passage_id"]) == "ac"
     assert "".join(first.loc[first["gold"], "passage_id"]) == "ab"
     assert VERDICTS["parse_failure"].tolist() == ([False] * 4 + [True]) * 2
-    coverage = filter_coverage([RUN])
-    assert coverage.values.tolist() == [["made", 4, 1, 1, 2, 0]]
+    study = ContentFilter(load_study("content_filter"), [RUN])
+    assert study.coverage().reset_index().values.tolist() == [["made", 4, 1, 1, 2]]
 
 
 def test_a_published_run_has_the_same_verdicts_and_no_sentences() -> None:
-    published = replace(
-        RUN, info=replace(RUN.info, published=True), samples=[without_text(sample) for sample in RUN.samples]
-    )
+    published = without_text(RUN)
     same: Any = chunk_verdicts([published])
     assert same.drop(columns="passage_id").equals(VERDICTS.drop(columns="passage_id"))
-    assert filter_coverage([published]).values.tolist() == [["made", 4, 1, 1, 2, 2]]
+    assert "".join(name[0] for name in same["passage_id"]) == "ggooo" + "oogoo"
+    study = ContentFilter(load_study("content_filter"), [published])
+    assert study.coverage().reset_index().values.tolist() == [["made", 4, 1, 1, 2]]
     assert sentence_filter([published]).empty and not sentence_filter([RUN]).empty
 
 
 def test_rates_by_hand() -> None:
-    assert confusion(VERDICTS).tolist() == [[5, 2], [1, 2]]
     rates: Any = filter_rates(VERDICTS, resamples=200).set_index("rate")
-    by_hand = {
-        "accuracy": (7, 10),
-        "precision": (2, 4),
-        "recall (gold kept)": (2, 3),
-        "specificity (other dropped)": (5, 7),
-    }
-    for rate, (count, of) in by_hand.items():
-        low, high, _ = wilson(count, of)
-        assert rates.loc[rate, ["value", "low", "high"]].tolist() == [count / of, low, high]
-        assert rates.loc[rate, ["count", "of"]].tolist() == [count, of]
+    by_hand = {"accuracy": (7, 10), "precision": (2, 4), "recall (gold kept)": (2, 3)}
+    for rate, (count, total) in (by_hand | {"specificity (other dropped)": (5, 7)}).items():
+        low, high, _ = wilson(count, total)
+        assert rates.loc[rate, ["value", "low", "high"]].tolist() == [count / total, low, high]
+        assert rates.loc[rate, ["count", "of"]].tolist() == [count, total]
     assert rates.loc["F1", "value"] == pytest.approx(2 * 2 / (2 * 2 + 2 + 1))
     # Resampling two questions draws the first twice (F1 1/2), both (4/7) or the second twice (2/3).
     assert rates.loc["F1", ["low", "high"]].tolist() == [pytest.approx(1 / 2), pytest.approx(2 / 3)]
@@ -114,19 +97,6 @@ def test_rates_by_hand() -> None:
     assert by_type.loc[("single", "recall (gold kept)"), "value"] == 1.0
 
 
-def test_a_notebook_shows_how_many_passages_and_parse_failures_a_rate_covers() -> None:
-    study = ContentFilter(load_study("content_filter", ["resamples=100"]), [], [RUN])
-    covered: Any = study.display_coverage()
-    assert covered[["passages", "parse failures"]].values.tolist() == [[10, 2]]
-    shown: Any = study.display().droplevel("data set")
-    assert shown.loc["recall (gold kept)", ["counted", "paper, at least (%)"]].tolist() == ["2 of 3", "90"]
-    assert shown.loc["recall (gold kept)", "in %"].startswith("66.7 [")
-    assert shown.loc["F1", ["counted", "paper, at least (%)"]].tolist() == ["–", "–"]
-    by_type: Any = study.display_by_type()
-    assert by_type["passages"].to_dict() == {"bridge": 5, "single": 5}
-    assert by_type.loc["single", "recall (gold kept)"].startswith("100.0 [")
-
-
 def test_rates_of_nothing_are_missing() -> None:
     only_gold = VERDICTS[VERDICTS["gold"]]
     rates: Any = filter_rates(only_gold, resamples=100).set_index("rate")
@@ -134,39 +104,23 @@ def test_rates_of_nothing_are_missing() -> None:
     assert rates.loc["specificity (other dropped)", "of"] == 0
     dropped = VERDICTS[~VERDICTS["useful"] & ~VERDICTS["gold"]]
     nothing: Any = filter_rates(dropped, resamples=100).set_index("rate")
-    assert math.isnan(nothing.loc["F1", "low"])
+    assert math.isnan(nothing.loc["F1", "value"]) and math.isnan(nothing.loc["F1", "low"])
     assert filter_rates(VERDICTS[:0]).empty
 
 
 def test_the_sentence_filter_is_measured_on_what_it_saw() -> None:
     table: Any = sentence_filter([RUN]).set_index("what")
-    assert table["count"].to_dict() == {
-        "passages cut": 3,  # a and c, c; not d
-        "words kept": 12,
-        "words kept of those cut": 9,
-        "answers kept": 3,
-    }
-    assert table["of"].to_dict() == {
-        "passages cut": 4,
-        "words kept": 12,
-        "words kept of those cut": 9,
-        "answers kept": 3,
-    }
-    assert table["low"].isna().tolist() == [False, True, True, False]
+    # Copied: a and c of the first question, c of the second; not d.
+    words = {"words kept": (12, 12), "words kept of those cut": (9, 9)}
+    counts = {"passages cut": (3, 4), **words, "answers kept": (3, 3)}
+    assert dict(zip(table.index, zip(table["count"], table["of"], strict=True), strict=True)) == counts
+    assert table["low"].isna().to_dict() == {name: name in words for name in counts}
 
 
 @pytest.mark.parametrize("part", ["chunk_filter", "sentence_filter"])
 def test_a_filter_that_is_off_has_no_rows(part: str) -> None:
-    made = run(**{part: False})
-    verdicts, sentences = chunk_verdicts([made]), sentence_filter([made])
+    without = run(**{part: False})
+    verdicts, sentences = chunk_verdicts([without]), sentence_filter([without])
     assert (verdicts.empty, sentences.empty) == (part == "chunk_filter", part == "sentence_filter")
     if part == "chunk_filter":  # every passage reaches the sentence filter, those of the failing question too
         assert sentences.set_index("what").loc["passages cut", "of"] == 15
-
-
-def test_the_figure_is_drawn_whatever_is_missing(tmp_path: Path) -> None:
-    texts = [text.get_text() for text in confusion_figure(VERDICTS).axes[0].texts]
-    assert texts == ["5\n71 %", "2\n29 %", "1\n33 %", "2\n67 %"]
-    assert [text.get_text() for text in confusion_figure(VERDICTS[:0]).axes[0].texts] == ["0\n–"] * 4
-    first, again = (save_figure(confusion_figure(VERDICTS), VERDICTS, tmp_path / name, "c")[0] for name in "ab")
-    assert first.read_bytes() == again.read_bytes()

@@ -25,8 +25,9 @@ from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.amber import useful
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates
+from rag_notes.training.cards import read_examples, write_examples
 from rag_notes.training.content_filter import content_filter
-from rag_notes.training.examples import Data, make, read_examples, write_examples
+from rag_notes.training.examples import Data, make_examples
 from rag_notes.training.train import train
 from rag_notes.types import InputError, Passage, Question
 from tests.scripted import ScriptedLLM, ScriptedRetriever
@@ -51,35 +52,35 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
-def written(folder: Path, lines: Sequence[dict[str, Any]]) -> Path:
+def write_file(folder: Path, lines: Sequence[dict[str, Any]]) -> Path:
     """A file of examples with its card."""
     path = folder / "examples.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    Path(f"{path}.card.json").write_text(json.dumps({"name": "made", "sha256": digest}), encoding="utf-8")
+    Path(f"{path}.card.json").write_text(json.dumps({"name": "hand", "sha256": digest}), encoding="utf-8")
     return path
 
 
 def example(number: int, length: int = 5, **responses: str) -> dict[str, Any]:
     prompt = [{"role": "user", "content": f"Say {'please ' * length}{number}:"}]
-    said = {name: [{"role": "assistant", "content": text}] for name, text in responses.items()}
-    return {"stage": "note_init", "question_id": f"q{number}", "prompt": prompt, **said}
+    messages = {name: [{"role": "assistant", "content": text}] for name, text in responses.items()}
+    return {"stage": "note_init", "question_id": f"q{number}", "prompt": prompt, **messages}
 
 
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("labels"), [example(n, completion="yes") for n in range(8)])
+    return write_file(tmp_path_factory.mktemp("labels"), [example(n, completion="yes") for n in range(8)])
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [example(n, chosen=f"good {n}", rejected=f"bad {n}") for n in range(8)]
-    return written(tmp_path_factory.mktemp("pairs"), lines)
+    return write_file(tmp_path_factory.mktemp("pairs"), lines)
 
 
 def trained(objective: str, model: Path, data: Path, out: Path, **settings: Any) -> dict[str, Any]:
-    given = SMALL | {"model": str(model), "data": str(data), "out": str(out)} | settings
-    return train(objective=objective, **given)  # type: ignore[arg-type] # given by the test
+    options = SMALL | {"model": str(model), "data": str(data), "out": str(out)} | settings
+    return train(objective=objective, **options)  # type: ignore[arg-type] # chosen by the test
 
 
 def files(folder: Path) -> set[str]:
@@ -133,10 +134,10 @@ def test_dpo_prefers_the_chosen_responses(tiny: Path, pairs: Path, tmp_path: Pat
 
 def test_what_is_longer_than_the_limit_is_left_out_and_counted(tiny: Path, tmp_path: Path) -> None:
     lines = [example(n, length=90 if n in (2, 5) else 1, completion="yes") for n in range(8)]
-    data = written(tmp_path, lines)
+    data = write_file(tmp_path, lines)
     metrics = trained("sft", tiny, data, tmp_path / "out", max_length=100, **LORA)
     assert (metrics["examples"], metrics["too_long"], metrics["trained_on"]) == (8, {"note_init": 2}, 4)
-    with pytest.raises(InputError, match="all 8 examples are longer than max_length=10 tokens"):
+    with pytest.raises(InputError, match=r"max_length=10 leaves 0 of 8 examples and held_out=0\.25 none of them"):
         trained("sft", tiny, data, tmp_path / "none", max_length=10)
 
 
@@ -162,13 +163,11 @@ def test_another_recipe_is_refused_and_a_finished_one_left_as_it_is(tiny: Path, 
 def test_settings_and_models_that_do_not_fit_are_refused(tiny: Path, labels: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="batch_size=3 is no multiple of device_batch_size=2 on 1 devices"):
         trained("sft", tiny, labels, tmp_path / "a", batch_size=3, device_batch_size=2)
-    with pytest.raises(InputError, match=r"held_out=0\.95 leaves nothing to train on"):
+    with pytest.raises(InputError, match=r"leaves 8 of 8 examples and held_out=0\.95 none of them to train on"):
         trained("sft", tiny, labels, tmp_path / "b", held_out=0.95)
     with pytest.raises(InputError, match="lora_layers=1 is about adapters; give lora_rank, too"):
         trained("sft", tiny, labels, tmp_path / "b", lora_layers=1)
     assert not list(tmp_path.iterdir())  # nothing is begun that could not be gone on with
-    with pytest.raises(InputError, match="lora_layers=3: the model has 2 blocks; give at most so many"):
-        trained("sft", tiny, labels, tmp_path / "d", **LORA, lora_layers=3)
     bare = tmp_path / "bare"
     bare.mkdir()
     for path in tiny.iterdir():
@@ -208,8 +207,8 @@ train(objective="sft", **json.loads(sys.argv[1]))
 
 
 def killed_training(program: str, model: Path, data: Path, out: Path) -> None:
-    given = SMALL | LORA | {"model": str(model), "data": str(data), "out": str(out)}
-    command = [sys.executable, "-c", program, json.dumps(given)]
+    settings = SMALL | LORA | {"model": str(model), "data": str(data), "out": str(out)}
+    command = [sys.executable, "-c", program, json.dumps(settings)]
     killed = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
 
@@ -265,11 +264,11 @@ class InProcess(LLM):
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
     async def answer(self, request: dict[str, Any], key: str) -> Response:
-        asked = self.tokenizer.apply_chat_template(
+        prompt = self.tokenizer.apply_chat_template(
             request["messages"], add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
-        whole = self.network.generate(**asked, do_sample=False, max_new_tokens=40)
-        text = self.tokenizer.decode(whole[0][asked["input_ids"].shape[1] :], skip_special_tokens=True)
+        whole = self.network.generate(**prompt, do_sample=False, max_new_tokens=40)
+        text = self.tokenizer.decode(whole[0][prompt["input_ids"].shape[1] :], skip_special_tokens=True)
         return self.store.put(request, Response(text, "stop", 1, 1, seconds=1.0))
 
 
@@ -281,9 +280,9 @@ def test_from_examples_to_a_method_that_asks_the_trained_model(
     data = Data(partial(content_filter, labels="gold", top_k=2), out="unused")
     retriever = ScriptedRetriever(lambda _: ["a", "b"])
     llm = ScriptedLLM(lambda _: "never asked")
-    made = asyncio.run(make(data, questions, retriever, llm, Templates("small"), progress=False))
+    batch = asyncio.run(make_examples(data, questions, retriever, llm, Templates("small"), progress=False))
     path = tmp_path / "filter.jsonl"
-    write_examples(path, made, {"name": "content_filter"})
+    write_examples(path, batch, {"name": "content_filter"})
     assert len(read_examples(path, ("completion",))[0]) == 8
     out = tmp_path / "out"
     options = [f"model={tiny}", f"out={out}", f"data={path}", "epochs=30", "learning_rate=0.01", "dtype=float32"]
@@ -300,8 +299,8 @@ def test_from_examples_to_a_method_that_asks_the_trained_model(
             templates=Templates("small"),
         )
         passages = [hit.passage for hit in retriever.search([""], 2)[0]]
-        kept = asyncio.run(useful(rag, questions[0].question, passages))
-        return kept, sum(event.event == "parse_failure" for event in rag.trace)
+        useful_passages = asyncio.run(useful(rag, questions[0].question, passages))
+        return useful_passages, sum(event.event == "parse_failure" for event in rag.trace)
 
     assert verdicts(tiny) == ([], 2)
     assert verdicts(out) == ([], 0)

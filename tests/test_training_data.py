@@ -19,68 +19,70 @@ from rag_notes.llm.store import ResponseStore, request_key
 from rag_notes.methods.about import about_of, settings_of
 from rag_notes.options import CONF, choices
 from rag_notes.prompts.templates import Templates
-from rag_notes.running.training_data import load_data
+from rag_notes.training.cards import card_of, read_examples, write_examples
 from rag_notes.training.chain_of_note import chain_of_note
 from rag_notes.training.content_filter import content_filter
+from rag_notes.training.data import load_data
 from rag_notes.training.dnalign import dnalign
-from rag_notes.training.examples import (
-    AT_ONCE,
-    Data,
-    Made,
-    Maker,
-    Work,
-    chosen_questions,
-    make,
-)
+from rag_notes.training.examples import AT_ONCE, Batch, Data, Maker, Work, make_examples, training_questions
 from rag_notes.training.likelihood import served_log_probability
 from rag_notes.types import InputError, Question
 from tests.loopback import Loopback
-from tests.pairs import DNALIGN, FOUND, NINE, made
+from tests.pairs import DNALIGN, HITS, NINE, examples_of
 from tests.scripted import Answer, Ask, Q, ScriptedLLM, ScriptedRetriever, by_stage, shown
 
 GOLD = replace(Q, gold_ids=("a", "z"))
 
 
-def lines(of: Made) -> dict[str, dict[str, Any]]:
-    """The only example of each stage, as it is written."""
-    assert max(of.count().values()) == 1
-    return {example.stage: json.loads(example.line()) for example in of.examples}
+def by_stage_of(batch: Batch) -> dict[str, dict[str, Any]]:
+    """The only example of each stage."""
+    examples = {example["stage"]: example for _, example in batch.examples}
+    assert len(examples) == len(batch.examples)
+    return examples
 
 
-def said(text: str) -> list[dict[str, str]]:
+def kinds(batch: Batch) -> list[str]:
+    return [kind for kind, _ in batch.examples if kind]
+
+
+def completions(batch: Batch, stage: str = "") -> list[str]:
+    return [e["completion"][0]["content"] for _, e in batch.examples if stage in e["stage"]]
+
+
+def message(text: str) -> list[dict[str, str]]:
     return [{"role": "assistant", "content": text}]
 
 
 def test_dnalign_pairs_are_the_messages_of_the_client_with_the_best_and_worst_of_nine_responses() -> None:
     script = ScriptedLLM(by_stage(**DNALIGN), system="Be brief.")
-    result = made(dnalign, {}, llm=script, temperatures=NINE, top_ps=NINE, least_passages=4, most_passages=4)
-    found = lines(result)
-    assert list(found) == ["answer_short", "note_init", "note_query", "note_update"]
-    assert {stage: (one["chosen"], one["rejected"]) for stage, one in found.items()} == {
-        "answer_short": (said("Dumfries"), said("Glasgow")),
-        "note_init": (said("note 2"), said("note 3")),
-        "note_query": (said("Which bridge?"), said("When?")),
-        "note_update": (said("update 0"), found["note_update"]["rejected"]),
+    result = examples_of(dnalign, {}, llm=script, temperatures=NINE, top_ps=NINE, least_passages=4, most_passages=4)
+    examples = by_stage_of(result)
+    assert list(examples) == ["answer_short", "note_init", "note_query", "note_update"]
+    assert {stage: (one["chosen"], one["rejected"]) for stage, one in examples.items()} == {
+        "answer_short": (message("Dumfries"), message("Glasgow")),
+        "note_init": (message("note 2"), message("note 3")),
+        "note_query": (message("Which bridge?"), message("When?")),
+        "note_update": (message("update 0"), examples["note_update"]["rejected"]),
     }
-    assert found["note_update"]["rejected"][0]["content"] in DNALIGN["note_update"][1:]
+    assert examples["note_update"]["rejected"][0]["content"] in DNALIGN["note_update"][1:]
     passages = Templates().fill("note_init", "en", {"context": shown("a", "b", "c", "d"), "question": Q.question})
     client = LLM("scripted", store=ResponseStore(":memory:"), system="Be brief.")
-    assert found["note_init"]["prompt"] == client.request(passages)["messages"]
-    assert [message["role"] for message in found["note_init"]["prompt"]] == ["system", "user"]
+    assert examples["note_init"]["prompt"] == client.request(passages)["messages"]
+    assert [part["role"] for part in examples["note_init"]["prompt"]] == ["system", "user"]
     assert (result.questions, dict(result.dropped)) == (1, {})
-    asked = {stage: sum(ask.stage == stage for ask in script.asks) for stage in DNALIGN}
-    assert asked == dict.fromkeys(DNALIGN, 9) | {"dnalign_notes": 1, "dnalign_queries": 1}
-    assert sum(asked.values()) == about_of(dnalign).calls({"temperatures": NINE, "top_ps": NINE, "evaluator": "model"})  # type: ignore[misc]
+    counts = {stage: sum(ask.stage == stage for ask in script.asks) for stage in DNALIGN}
+    assert counts == dict.fromkeys(DNALIGN, 9) | {"dnalign_notes": 1, "dnalign_queries": 1}
+    assert sum(counts.values()) == about_of(dnalign).calls({"temperatures": NINE, "top_ps": NINE, "evaluator": "model"})  # type: ignore[misc]
 
 
 def test_every_sampling_is_a_request_of_its_own_and_the_later_stages_go_on_from_the_best() -> None:
     script = ScriptedLLM(by_stage(**DNALIGN))
-    made(dnalign, {}, llm=script, temperatures=NINE, top_ps=NINE)
+    examples_of(dnalign, {}, llm=script, temperatures=NINE, top_ps=NINE)
     prompt = next(ask.prompt for ask in script.asks if ask.stage == "note_init")
     for temperature in NINE:
         for top_p in NINE:
-            asked = LLM("scripted", store=ResponseStore(":memory:"), temperature=temperature, top_p=top_p)
-            assert script.store.get(request_key(asked.request(prompt))) is not None
+            other = LLM("scripted", store=ResponseStore(":memory:"), temperature=temperature, top_p=top_p)
+            assert script.store.get(request_key(other.request(prompt))) is not None
     (evaluated,) = script.asked("dnalign_notes")  # each distinct response once
     candidates = [{"_id": n, "content": f"note {n}"} for n in (1, 2, 3)]
     assert [json.loads(line) for line in evaluated["candidates"].splitlines()] == candidates
@@ -91,10 +93,10 @@ def test_every_sampling_is_a_request_of_its_own_and_the_later_stages_go_on_from_
 def test_the_number_of_passages_is_drawn_for_each_question_by_the_seed() -> None:
     def drawn(seed: int) -> list[int]:
         questions = [replace(Q, id=f"q{n}") for n in range(40)]
-        retriever = ScriptedRetriever(lambda _: FOUND)
+        retriever = ScriptedRetriever(lambda _: HITS)
         maker = partial(dnalign, temperatures=[0.1], top_ps=[0.1])
         llm, data = ScriptedLLM(lambda _: "the same"), Data(maker, out="unused", seed=seed)
-        asyncio.run(make(data, questions, retriever, llm, Templates(), progress=False))
+        asyncio.run(make_examples(data, questions, retriever, llm, Templates(), progress=False))
         return [top_k for _, top_k in retriever.searches]
 
     assert set(drawn(1)) == set(range(3, 10))
@@ -106,25 +108,25 @@ def test_gold_evaluation_takes_notes_by_the_answer_and_questions_by_the_gold_pas
         "note_init": ["nothing", "It is Title a.", "Born in Dumfries.", *["nothing"] * 6],
         "note_query": ["bad", "good", "better", *["bad"] * 6],
     }
-    found = {Q.question: FOUND, f"bad {Q.question}": ["a"], f"good {Q.question}": ["b", "z"]}
-    found[f"better {Q.question}"] = ["z", "a"]
+    hits = {Q.question: HITS, f"bad {Q.question}": ["a"], f"good {Q.question}": ["b", "z"]}
+    hits[f"better {Q.question}"] = ["z", "a"]
     settings: dict[str, Any] = {"temperatures": NINE, "top_ps": NINE, "evaluator": "gold"}
-    result = lines(made(dnalign, answers, question=GOLD, found=found, **settings))
+    result = by_stage_of(examples_of(dnalign, answers, question=GOLD, hits=hits, **settings))
     assert (result["note_init"]["chosen"], result["note_init"]["rejected"]) == (
-        said("Born in Dumfries."),
-        said("nothing"),
+        message("Born in Dumfries."),
+        message("nothing"),
     )
-    assert (result["note_query"]["chosen"], result["note_query"]["rejected"]) == (said("good"), said("bad"))
+    assert (result["note_query"]["chosen"], result["note_query"]["rejected"]) == (message("good"), message("bad"))
 
 
 def test_gold_evaluation_takes_of_equal_notes_that_with_more_of_its_words_from_the_gold_passages() -> None:
     vague, close = "Title a is unknown here.", "Title a: text of a."
     notes = {"note_init": [vague, close, "Title a has a text.", *[vague] * 6], "note_query": "one"}
     settings: dict[str, Any] = {"temperatures": NINE, "top_ps": NINE, "evaluator": "gold"}
-    found = {Q.question: FOUND, f"one {Q.question}": ["b"]}
-    result = lines(made(dnalign, DNALIGN | notes, question=GOLD, found=found, **settings))
-    assert (result["note_init"]["chosen"], result["note_init"]["rejected"]) == (said(close), said(vague))
-    not_found = made(dnalign, DNALIGN | notes, question=replace(GOLD, gold_ids=("z",)), found=found, **settings)
+    hits = {Q.question: HITS, f"one {Q.question}": ["b"]}
+    result = by_stage_of(examples_of(dnalign, DNALIGN | notes, question=GOLD, hits=hits, **settings))
+    assert (result["note_init"]["chosen"], result["note_init"]["rejected"]) == (message(close), message(vague))
+    not_found = examples_of(dnalign, DNALIGN | notes, question=replace(GOLD, gold_ids=("z",)), hits=hits, **settings)
     assert not_found.dropped["note_init"] == {"no difference": 1}
 
 
@@ -145,34 +147,31 @@ def test_gold_evaluation_takes_of_equal_notes_that_with_more_of_its_words_from_t
 def test_a_stage_without_a_pair_is_dropped_and_ends_what_goes_on_from_it(
     change: dict[str, Any], stage: str, reason: str
 ) -> None:
-    result = made(dnalign, DNALIGN | change, temperatures=NINE, top_ps=NINE)
+    result = examples_of(dnalign, DNALIGN | change, temperatures=NINE, top_ps=NINE)
     assert result.dropped == {stage: {reason: 1}}
     order = ["note_init", "note_query", "note_update"]
     left = order[: order.index(stage)] if stage in order else order
-    assert set(result.count()) - {"answer_short"} == set(left)
+    assert {example["stage"] for _, example in result.examples} - {"answer_short"} == set(left)
 
 
 def test_content_filter_labels_come_from_gold_passages_and_sentences_hold_a_gold_answer() -> None:
-    result = made(content_filter, {}, question=replace(GOLD, answers=("text of a",)), labels="gold", top_k=2)
+    result = examples_of(content_filter, {}, question=replace(GOLD, answers=("text of a",)), labels="gold", top_k=2)
     templates = Templates()
-    asked = [templates.fill("amber_chunk_filter", "en", {"context": shown(p), "question": Q.question}) for p in "ab"]
-    assert [
-        (json.loads(e.line())["prompt"][0]["content"], e.responses) for e in result.examples if "chunk" in e.stage
-    ] == [
-        (asked[0], {"completion": '{"result": "useful"}'}),
-        (asked[1], {"completion": '{"result": "useless"}'}),
-    ]
-    assert [e.responses for e in result.examples if "sentence" in e.stage] == [{"completion": "Text of a."}]
-    assert result.kinds == {"useful": 1, "useless": 1}
-    without = made(content_filter, {}, question=GOLD, labels="gold", top_k=2)
+    prompts = [templates.fill("amber_chunk_filter", "en", {"context": shown(p), "question": Q.question}) for p in "ab"]
+    assert [e["prompt"][0]["content"] for _, e in result.examples if "chunk" in e["stage"]] == prompts
+    assert completions(result, "chunk") == ['{"result": "useful"}', '{"result": "useless"}']
+    assert completions(result, "sentence") == ["Text of a."]
+    assert kinds(result) == ["useful", "useless"]
+    without = examples_of(content_filter, {}, question=GOLD, labels="gold", top_k=2)
     assert without.dropped == {"amber_sentence_filter": {"no helpful sentence": 1}}
-    assert made(content_filter, {}, labels="gold").dropped == {"amber_chunk_filter": {"gold passages are unknown": 1}}
+    unlabelled = examples_of(content_filter, {}, labels="gold")
+    assert unlabelled.dropped == {"amber_chunk_filter": {"gold passages are unknown": 1}}
 
 
 def test_content_filter_labels_of_a_model_are_read_behind_its_explanation() -> None:
     verdicts = ['It may seem {useless}. {"result": "useful"}', 'No. {"result": "useless"}', "useful or useless"]
-    result = made(content_filter, {"filter_label": verdicts}, labels="model", top_k=3)
-    assert result.kinds == {"useful": 1, "useless": 1}
+    result = examples_of(content_filter, {"filter_label": verdicts}, labels="model", top_k=3)
+    assert kinds(result) == ["useful", "useless"]
     assert result.dropped["amber_chunk_filter"] == {"the label cannot be read": 1}
 
 
@@ -180,36 +179,36 @@ def test_sentences_are_chosen_by_an_endpoint_s_log_probabilities(tmp_path: Path)
     question = replace(Q, answers=("Text of a",), gold_ids=("a",))
     settings: dict[str, Any] = {"labels": "gold", "sentences": "cxmi", "top_k": 1}
 
-    async def made_by(llm: LLM) -> Made:
+    async def scored_by(llm: LLM) -> Batch:
         retriever, data = ScriptedRetriever(lambda _: ["a"]), Data(partial(content_filter, **settings), out="unused")
         async with llm:
-            return await make(data, [question], retriever, llm, Templates(), progress=False)
+            return await make_examples(data, [question], retriever, llm, Templates(), progress=False)
 
     store = ResponseStore(tmp_path / "responses.sqlite")
     with Loopback(tmp_path / "gives", logprobs=True) as server:
-        made_of = asyncio.run(made_by(LLM("tiny", store=store, base_url=server.base_url)))
+        batch = asyncio.run(scored_by(LLM("tiny", store=store, base_url=server.base_url)))
         assert len(server.seen()) == 2  # with the sentence and without, each once although no text comes back
-    assert made_of.values == [0.0]  # the server finds the answer as likely after anything
-    assert [e.responses for e in made_of.examples if "sentence" in e.stage] == [{"completion": "Text of a."}]
+    assert batch.values == [0.0]  # the server finds the answer as likely after anything
+    assert completions(batch, "sentence") == ["Text of a."]
     assert [response.finish_reason for _, _, response in store.rows()] == ["scored", "scored"]
-    again = asyncio.run(made_by(LLM("tiny", store=store)))  # no endpoint: all is stored
-    assert again.examples == made_of.examples
+    again = asyncio.run(scored_by(LLM("tiny", store=store)))  # no endpoint: all is stored
+    assert again.examples == batch.examples
     with (
         Loopback(tmp_path / "silent") as server,
         pytest.raises(FatalLLMError, match="gives no log-probabilities of pro"),
     ):
-        asyncio.run(made_by(LLM("tiny", store=ResponseStore(":memory:"), base_url=server.base_url)))
+        asyncio.run(scored_by(LLM("tiny", store=ResponseStore(":memory:"), base_url=server.base_url)))
 
 
 def test_the_log_probability_of_an_answer_is_the_sum_of_its_tokens(tmp_path: Path) -> None:
     async def value(server: Loopback, answer: str) -> float:
         store = ResponseStore(":memory:")
         async with LLM("tiny", store=store, base_url=server.base_url, system="Be brief.") as llm:
-            found = await served_log_probability(llm, "Who invented it?", answer)
+            total = await served_log_probability(llm, "Who invented it?", answer)
         ((_, request, _),) = store.rows()
-        assert [message["role"] for message in request["messages"]] == ["system", "user", "assistant"]
+        assert [part["role"] for part in request["messages"]] == ["system", "user", "assistant"]
         assert (request["messages"][-1]["content"], request["max_tokens"]) == (answer, 1)
-        return found
+        return total
 
     with Loopback(tmp_path / "log", logprobs=True) as server:
         assert asyncio.run(value(server, "Alexander Graham Bell")) == -(9 + 6 + 4)  # a letter is -1 there
@@ -232,51 +231,52 @@ def test_the_log_probability_of_an_answer_is_the_sum_of_its_tokens(tmp_path: Pat
 def test_notes_are_kept_if_their_answer_is_right(
     written: str, answers: str, kind: str | None, reason: str | None
 ) -> None:
-    result = made(chain_of_note, {"chain_of_note_writer": written}, question=replace(Q, answers=(answers,)), top_k=2)
-    assert result.kinds == ({kind: 1} if kind else {})
+    question = replace(Q, answers=(answers,))
+    result = examples_of(chain_of_note, {"chain_of_note_writer": written}, question=question, top_k=2)
+    assert kinds(result) == ([kind] if kind else [])
     assert result.dropped == ({"chain_of_note": {reason: 1}} if reason else {})
     if kind:
-        (example,) = result.examples
-        form = Templates().text("form_short")
-        fields = {"context": shown("a", "b"), "question": Q.question, "form": form}
-        assert example.prompt == [{"role": "user", "content": Templates().fill("chain_of_note", "en", fields)}]
-        assert example.responses == {"completion": written}
+        (example,) = by_stage_of(result).values()
+        fields = {"context": shown("a", "b"), "question": Q.question, "form": Templates().text("form_short")}
+        prompt = Templates().fill("chain_of_note", "en", fields)
+        assert (example["prompt"], completions(result)) == ([{"role": "user", "content": prompt}], [written])
 
 
 def test_baselines_and_hybrid_are_trained_on_the_same_questions() -> None:
     script = {"chain_of_note_writer": "Notes. Final answer: Dumfries"}
-    (read,) = made(chain_of_note, script, system="retrieve_read").examples
-    (direct,) = made(chain_of_note, script, system="no_retrieval").examples
-    assert (read.stage, direct.stage) == ("retrieve_read", "direct_short")
-    assert read.responses == direct.responses == {"completion": "Dumfries"}
-    notes, answer = made(chain_of_note, script, system="hybrid", notes_word="N", answer_word="A").examples
-    assert [notes.prompt[0], answer.prompt[0]] == [{"role": "system", "content": word} for word in "NA"]
-    assert answer.prompt[1:] == read.prompt
-    assert (notes.responses, answer.responses) == ({"completion": script["chain_of_note_writer"]}, read.responses)
-    wrong = made(chain_of_note, {"chain_of_note_writer": "Final answer: Leeds"}, system="retrieve_read")
+    ((_, read),) = examples_of(chain_of_note, script, system="retrieve_read").examples
+    ((_, direct),) = examples_of(chain_of_note, script, system="no_retrieval").examples
+    assert (read["stage"], direct["stage"]) == ("retrieve_read", "direct_short")
+    assert read["completion"] == direct["completion"] == message("Dumfries")
+    hybrid = examples_of(chain_of_note, script, system="hybrid", notes_word="N", answer_word="A").examples
+    (_, notes), (_, answer) = hybrid
+    assert [notes["prompt"][0], answer["prompt"][0]] == [{"role": "system", "content": word} for word in "NA"]
+    assert answer["prompt"][1:] == read["prompt"]
+    assert (notes["completion"], answer["completion"]) == (message(script["chain_of_note_writer"]), read["completion"])
+    wrong = examples_of(chain_of_note, {"chain_of_note_writer": "Final answer: Leeds"}, system="retrieve_read")
     assert (wrong.examples, wrong.dropped) == ([], {"chain_of_note": {"wrong answer": 1}})
-    yes_no = made(chain_of_note, {}, question=replace(Q, task="yes_no", answers=("yes",)))
+    yes_no = examples_of(chain_of_note, {}, question=replace(Q, task="yes_no", answers=("yes",)))
     assert yes_no.dropped == {"chain_of_note": {"not a question with a short gold answer": 1}}
 
 
 def test_test_questions_never_enter_training_data() -> None:
     questions = [Question(f"q{n}", f"Who is number {n}?", ("x",)) for n in range(30)]
     data = Data(partial(chain_of_note), out="unused", questions=20, seed=3)
-    drawn = chosen_questions(data, questions, {"other": [Question("t1", "Who are you?")]})
+    drawn = training_questions(data, questions, {"other": [Question("t1", "Who are you?")]})
     assert len({question.id for question in drawn}) == 20
-    assert drawn == chosen_questions(data, questions, {}) != questions[:20]
+    assert drawn == training_questions(data, questions, {}) != questions[:20]
     test = [Question("t1", f" who is  number {drawn[0].id[1:]}? "), Question("t2", drawn[4].question)]
-    message = rf"2 questions .* test questions: {drawn[0].id} \(mini: t1\), {drawn[4].id} \(mini: t2\); take other ones"
-    with pytest.raises(InputError, match=message):
-        chosen_questions(data, questions, {"mini": test})
+    error = rf"2 questions .* test questions: {drawn[0].id} \(mini: t1\), {drawn[4].id} \(mini: t2\); take other ones"
+    with pytest.raises(InputError, match=error):
+        training_questions(data, questions, {"mini": test})
 
 
 def ninety(
     maker: Maker, sizes: dict[str, int] | None = None, answer: Answer = lambda _: "?"
-) -> tuple[Made, ScriptedLLM]:
+) -> tuple[Batch, ScriptedLLM]:
     questions, llm = [replace(GOLD, id=f"q{n}") for n in range(90)], ScriptedLLM(answer)
-    data, retriever = Data(maker, out="unused", sizes=sizes), ScriptedRetriever(lambda _: FOUND)
-    return asyncio.run(make(data, questions, retriever, llm, Templates(), progress=False)), llm
+    data, retriever = Data(maker, out="unused", sizes=sizes), ScriptedRetriever(lambda _: HITS)
+    return asyncio.run(make_examples(data, questions, retriever, llm, Templates(), progress=False)), llm
 
 
 def test_the_making_ends_where_the_sizes_are_reached() -> None:
@@ -297,9 +297,9 @@ def test_a_slow_question_lets_those_after_it_begin_and_changes_no_example() -> N
             rest.set()
         work.learn("note_init", work.prompt("retrieve_read", question="?", context=[], form=""), completion="!")
 
-    made, _ = ninety(slow_first, {"note_init": 80})
+    batch, _ = ninety(slow_first, {"note_init": 80})
     assert done.index("q0") == AT_ONCE - 1
-    assert [example.question_id for example in made.examples] == [f"q{n}" for n in range(80)]
+    assert [example["question_id"] for _, example in batch.examples] == [f"q{n}" for n in range(80)]
 
 
 def test_a_call_that_fails_drops_its_question_and_one_that_ends_the_run_ends_it() -> None:
@@ -323,8 +323,7 @@ def test_a_call_that_fails_drops_its_question_and_one_that_ends_the_run_ends_it(
 @pytest.mark.parametrize("name", choices("training_data"))
 def test_every_configuration_has_all_settings_of_its_maker(name: str) -> None:
     _, data = load_data(name, ["dataset=mini"])
-    given = settings_of(data.maker)
-    assert set(data.maker.keywords) == set(given)  # type: ignore[attr-defined]
+    assert set(data.maker.keywords) == set(settings_of(data.maker))  # type: ignore[attr-defined]
     assert set(about_of(data.maker).prompts or ()) <= set(Templates().names())
     assert data.out == f"data/training/{name}.jsonl"
     assert (CONF / "training" / f"{name}.yaml").is_file()
@@ -333,7 +332,7 @@ def test_every_configuration_has_all_settings_of_its_maker(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "error"),
     [
         (["dataset=mini", "training_data.evalator=gold"], "training_data.evalator: no such option; did you mean "),
         (["dataset=mini", "training_data.evaluator=me"], "training_data.evaluator: Input should be 'model' or 'gold'"),
@@ -345,13 +344,13 @@ def test_every_configuration_has_all_settings_of_its_maker(name: str) -> None:
         (["dataset=mini", "training_data.seed=-1"], "training_data.seed: Input should be greater than or equal to 0"),
     ],
 )
-def test_options_that_do_not_fit_are_refused_by_name(options: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_options_that_do_not_fit_are_refused_by_name(options: list[str], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
         load_data("dnalign", options)
 
 
 @pytest.mark.parametrize(
-    ("option", "message"),
+    ("option", "error"),
     [
         ("out=O", "training.model: Input should be a valid string (given: None)"),
         ("modle=M", "training.modle: no such option; did you mean training.model"),
@@ -359,10 +358,10 @@ def test_options_that_do_not_fit_are_refused_by_name(options: list[str], message
     ],
 )
 def test_a_training_that_cannot_be_is_refused_before_torch_is_loaded(
-    option: str, message: str, capsys: pytest.CaptureFixture[str]
+    option: str, error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", "dnalign", option]) == 2
-    assert message in capsys.readouterr().err
+    assert error in capsys.readouterr().err
 
 
 def test_a_command_pays_once_says_what_it_takes_and_makes_the_same_file(
@@ -393,3 +392,46 @@ def test_a_command_pays_once_says_what_it_takes_and_makes_the_same_file(
     assert (card["llm"]["model"], card["settings"]["temperatures"]) == ("m", [0.1, 0.9])
     assert card["sizes"]["note_update"] > 0
     assert str(SHIPPED) not in json.dumps(card)
+
+
+def test_the_file_is_known_by_its_card_and_the_same_every_time(tmp_path: Path) -> None:
+    result = examples_of(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE)
+    path = tmp_path / "folder" / "pairs.jsonl"
+    card = write_examples(path, result, {"name": "dnalign"})
+    written = path.read_bytes(), (tmp_path / "folder" / "pairs.jsonl.card.json").read_bytes()
+    assert json.loads(written[1]) == card
+    assert (card["name"], card["questions"], card["sizes"]["note_init"], card["dropped"]) == ("dnalign", 1, 1, {})
+    assert (
+        write_examples(path, examples_of(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE), {"name": "dnalign"}) == card
+    )
+    assert (path.read_bytes(), path.with_name("pairs.jsonl.card.json").read_bytes()) == written
+    examples, read = read_examples(path, ("chosen", "rejected"))
+    assert (len(examples), read) == (4, card)
+
+
+def test_a_file_that_cannot_be_trained_on_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    with pytest.raises(InputError, match=r"pairs\.jsonl\.card\.json: no such file; `rag-notes training-data` makes"):
+        read_examples(path, ("chosen", "rejected"))
+    with pytest.raises(InputError, match=r"no examples came of 1 questions \(note_init: \{'all the same': 1\}\)"):
+        script = DNALIGN | {"note_init": "one", "answer_short": "one"}
+        nothing = examples_of(dnalign, script, temperatures=NINE, top_ps=NINE)
+        nothing.dropped.pop("answer_short")
+        write_examples(path, nothing, {})
+    write_examples(path, examples_of(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE), {})
+    with pytest.raises(InputError, match=r"line 1: has no completion, which this training needs"):
+        read_examples(path, ("completion",))
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("Dumfries", "Leeds"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"is not the file of its card pairs\.jsonl\.card\.json"):
+        read_examples(path, ("chosen", "rejected"))
+
+
+def test_examples_with_the_line_ends_of_unicode_are_read_back(tmp_path: Path) -> None:
+    path, text = tmp_path / "e.jsonl", "one\u2028two\u0085three"
+    example = {"stage": "s", "question_id": "q", "prompt": message(text), "completion": message(text)}
+    write_examples(path, Batch(questions=1, examples=[("", example)]), {"name": "one"})
+    assert read_examples(path, ("completion",))[0] == [example]
+    card_of(path).write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match=r"e\.jsonl\.card\.json: is no JSON"):
+        read_examples(path, ("completion",))
