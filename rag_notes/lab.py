@@ -1,6 +1,7 @@
 """What a notebook or a script needs to try methods: `import rag_notes as rn`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from rag_notes.config import (
     build_method,
     build_methods,
     build_retriever,
+    build_templates,
     load_config,
 )
 from rag_notes.options import CONF, choices, did_you_mean
@@ -63,11 +65,12 @@ class Lab:
         methods = self._methods([method])
         dataset = replace(self.dataset, questions=(Question("question", question, language=self._language),))
         async with build_llm(self.config) as llm:
-            run = await evaluate(methods, dataset, self.retriever, llm, prompts=self.config.prompts, progress=False)
+            templates = build_templates(self.config)
+            run = await evaluate(methods, dataset, self.retriever, llm, templates=templates, progress=False)
         return Trace(run.sample(next(iter(methods)), "question"))
 
     def search(self, query: str, top_k: int = 5) -> "pd.DataFrame":
-        """Rank the `top_k` best passages for a query: score, title, text, and whether they are gold for this question."""
+        """Rank the `top_k` best passages for a query; `gold` marks those that a question of this text needs."""
         import pandas as pd  # noqa: PLC0415
 
         gold = {name for each in self.dataset.questions if each.question == query for name in each.gold_ids}
@@ -154,7 +157,7 @@ def _records(rows: Any, kind: type[T], name: str) -> tuple[T, ...]:
     known, adapter, records = [field.name for field in fields(kind)], TypeAdapter(kind), []
     for number, row in enumerate(rows.to_dict("records") if hasattr(rows, "to_dict") else rows):
         values = asdict(row) if isinstance(row, kind) else dict(row)
-        values = {key: value for key, value in values.items() if value is not None and not value != value}
+        values = {key: value for key, value in values.items() if value is not None and not _is_nan(value)}
         values = {"id": str(number)} | ({"title": ""} if kind is Passage else {}) | values
         if unknown := [key for key in values if key not in known]:
             raise ConfigError(
@@ -167,6 +170,10 @@ def _records(rows: Any, kind: type[T], name: str) -> tuple[T, ...]:
             where = ".".join(map(str, problem["loc"]))
             raise ConfigError(f"{name}, row {number}, {where}: {problem['msg']} ({problem['input']!r})") from None
     return tuple(records)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def load(folder: str | Path) -> Run:

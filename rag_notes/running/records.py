@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -233,6 +234,19 @@ def read_info(folder: str | Path) -> RunInfo:
 def run_folders(folder: str | Path) -> list[Path]:
     """Return the run folders in a folder, by name."""
     return sorted(file.parent for file in Path(folder).glob(f"*/{SETTINGS}"))
+
+
+def runs_table(folder: str | Path) -> pd.DataFrame:
+    """Return a row for each run in a folder, the latest first: its settings, status and date."""
+    rows = []
+    for path in sorted(run_folders(folder), key=lambda path: -(path / SETTINGS).stat().st_mtime):
+        info = read_info(path)
+        date = datetime.fromtimestamp((path / SETTINGS).stat().st_mtime, UTC)
+        settings: dict[str, Any] = {"data set": info.dataset.name, "condition": str(info.condition), "model": info.model}
+        settings |= {"prompts": info.prompt_set, "methods": len(info.methods), "questions": info.dataset.questions}
+        status = {"status": info.status[:40], "date": date.strftime("%Y-%m-%d %H:%M")}
+        rows.append({"run": path.name, "studies": ", ".join(info.studies)} | settings | status)
+    return pd.DataFrame(rows)
 
 
 def load_runs(folders: Iterable[str | Path]) -> dict[str, Run]:
