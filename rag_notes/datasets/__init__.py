@@ -8,6 +8,7 @@ from rag_notes.datasets.plain import plain
 from rag_notes.datasets.releases import flashrag, ircot
 from rag_notes.datasets.single_hop import nq_open, realtimeqa, squad, triviaqa, webquestions
 from rag_notes.datasets.world import world
+from rag_notes.listing import make_callable
 
 __all__ = [
     "DataError",
@@ -28,3 +29,5 @@ __all__ = [
     "webquestions",
     "world",
 ]
+
+make_callable(__name__)
