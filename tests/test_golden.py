@@ -113,7 +113,7 @@ def test_case_studies(recorded: Studies) -> None:
 def test_verification(recorded: Studies) -> None:
     names = ("main_results", "ablation", "thresholds", "top_k", "robustness")
     runs = [run for name in names for run in recorded(name).runs]
-    table = verify([*runs, *published_runs()], own=["world"])
+    table = verify([*runs, *published_runs()], extra_datasets=["world"])
     systems = ["method", "setting", "other", "other_setting"]
     equal(
         table.replace({name: {"": None} for name in systems}), "verification", ["paper", "dataset", "metric", *systems]

@@ -1,7 +1,9 @@
-"""What is read back from a run's folder: today's records, those of version 0.1, and what is neither."""
+"""What is read back from a run's folder, as samples and as a frame; repeats as one; and what is no run."""
 
 import json
-import tracemalloc
+import lzma
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,19 +11,25 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
+from rag_notes.events import Ask, Counts, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
+from rag_notes.files import SHIPPED
+from rag_notes.running.publish import published_runs
 from rag_notes.running.records import (
     Condition,
     DatasetInfo,
     MethodInfo,
-    Progress,
     RecordError,
     Run,
     RunInfo,
     Sample,
     SampleError,
+    load_run,
+    load_runs,
+    pooled_frames,
+    run_folders,
+    save_run,
 )
-from rag_notes.running.run_files import load_run, read_samples, write_info, write_samples
+from rag_notes.running.samples import encode
 from rag_notes.types import QAPair, Question
 
 TRACE: list[Event] = [
@@ -36,189 +44,218 @@ TRACE: list[Event] = [
     Stop("max_step"),
 ]
 QUESTION = Question(
-    "q1", "Where?", ("there",), (QAPair("Where now?", ("here",)),), ("A",), ("p1",), "short", "bridge", 2
+    "q1", "Where?", ("there", "here"), (QAPair("Where now?", ("here",)),), ("A",), ("p1",), "short", "bridge", 2
 )
 SAMPLES = [
-    Sample("deepnote", QUESTION, "there", None, {"acc": 1.0}, count(TRACE), TRACE),
-    Sample("vanilla", QUESTION, "", SampleError("LLMError", "no answer"), {}, count([]), []),
+    Sample("deepnote", QUESTION, "there", None, {"acc": 1.0, "f1": 0.5}, count(TRACE), TRACE, 1.5),
+    Sample("deepnote", replace(QUESTION, id="q2"), "x", None, {"acc": 0.0, "cost": 0.25}, Counts(), [TRACE[4]]),
+    Sample("vanilla", QUESTION, "", SampleError("KeyError", "'x'", "a.py:1 in f\nb.py:2 in g"), {}, Counts(), []),
 ]
 INFO = RunInfo(
-    dataset=DatasetInfo("rivers", 1, "0" * 64),
+    dataset=DatasetInfo("rivers", 2, "0" * 64),
     condition=Condition(noise_percent=40),
-    methods={"deepnote": MethodInfo("m.deepnote", {"top_k": 5}, "c"), "vanilla": MethodInfo("m.vanilla", {}, "d")},
+    methods={"deepnote": MethodInfo("m.deepnote", {"top_k": 5}, "DeepNote"), "vanilla": MethodInfo("m.vanilla", {})},
     retriever={"name": "bm25"},
     llm={"model": "tiny"},
     prompt_set="papers",
     prompts={"en/note_init": "h"},
     status="finished",
-    samples=Progress(2, 2, 1),
-    seconds={"deepnote": {"q1": 1.5}},
 )
-OLD_TRACE: list[dict[str, Any]] = [
-    {"event": "search", "query": "where?", "top_k": 1, "hits": [{"id": "p", "title": "A", "text": "x", "score": 1.0}]},
-    {"event": "ask", "stage": "note_judge", "prompt": "?", "response": "hm", "finish_reason": "stop"}
-    | {"prompt_tokens": 5, "completion_tokens": 1, "key": "k"},
-    {"event": "unreadable", "stage": "note_judge"},
-    {"event": "ask", "stage": "answer_short", "prompt": "?"},
-]
-OLD_SAMPLE: dict[str, Any] = {
-    "method": "vanilla",
-    "question_id": "q1",
-    "question": "Where?",
-    "gold": ["there"],
-    "type": "bridge",
-    "answer": "",
-    "error": "stage answer_short: no recorded response, and the network is forbidden",
-    "metrics": {},
-    "counts": {"searches": 1, "distinct_passages": 1, "steps": 0, "calls": 1, "prompt_tokens": 5}
-    | {"completion_tokens": 1, "unreadable": 1, "empty_responses": 0, "truncated": 0},
-    "trace": OLD_TRACE,
-}
-OLD_INFO: dict[str, Any] = {
-    "status": "finished",
-    "dataset": {"name": "mini-noise40", "questions": 1, "sha256": "0" * 64},
-    "settings": {
-        "methods": {"vanilla": {"function": "rag_notes.methods.vanilla.vanilla", "settings": {}, "source": "s"}},
-        "retriever": {"name": "bm25", "noise_percent": 40},
-        "llm": {"model": "tiny", "repeat": 2},
-    },
-    "prompts": {"en/answer_short": "h"},
-    "given": ["limit=1"],
-    "studies": ["robustness"],
-    "samples": {"done": 1, "of": 1, "errors": 1},
-    "usage": {"sent": 3, "stored": 1, "prompt_tokens": 9, "completion_tokens": 4, "retries": 1, "errors": 0, "cost": 0},
-}
 
 
-def written(folder: Path, info: dict[str, Any], *samples: dict[str, Any]) -> Path:
-    (folder / "run.json").write_text(json.dumps(info), encoding="utf-8")
-    (folder / "samples.jsonl").write_text("".join(json.dumps(one) + "\n" for one in samples), encoding="utf-8")
-    return folder
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return save_run(tmp_path / "run", INFO, map(encode, SAMPLES))
 
 
-def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
-    write_info(tmp_path, INFO)
-    write_samples(tmp_path / "samples.jsonl", SAMPLES)
-    assert load_run(tmp_path) == Run(INFO, SAMPLES, tmp_path)
-    before = (tmp_path / "samples.jsonl").read_bytes()
-    write_samples(tmp_path / "samples.jsonl", load_run(tmp_path).samples)
-    assert (tmp_path / "samples.jsonl").read_bytes() == before
+def test_a_run_is_read_as_it_was_written(run: Run) -> None:
+    assert run.folder is not None
+    again = load_run(run.folder)
+    assert again.info == INFO and list(again.samples) == list(again.samples) == SAMPLES
+    assert [path.name for path in sorted(run.folder.iterdir())] == ["run.json", "samples.jsonl"]
+    before = (run.folder / "samples.jsonl").read_bytes()
+    save_run(run.folder, again.info, map(encode, SAMPLES))
+    assert (run.folder / "samples.jsonl").read_bytes() == before
+    assert run_folders(run.folder.parent) == [run.folder] and list(load_runs([run.folder])) == ["run"]
 
 
-def test_samples_are_those_of_the_file_when_it_was_read(tmp_path: Path) -> None:
-    write_info(tmp_path, INFO)
-    many = [replace(SAMPLES[0], question=replace(QUESTION, id=f"q{i}")) for i in range(3000)]
-    write_samples(tmp_path / "samples.jsonl", [*many, SAMPLES[1]])
-    run = load_run(tmp_path)
-    write_samples(tmp_path / "samples.jsonl", SAMPLES)
-    assert run.samples == [*many, SAMPLES[1]] and run.samples != [*many, SAMPLES[0]]
-    assert list(run.samples)[::-1] == [SAMPLES[1], *many[::-1]]
-    assert run.samples[-2:] == [many[-1], SAMPLES[1]]
-    assert run.of("deepnote") == many and run.only(["vanilla"]).samples == [SAMPLES[1]]
-    assert run.sample("deepnote", "q2999") == many[-1]
-    with pytest.raises(KeyError, match="no sample of 'deepnote' on 'q3000'"):
-        run.sample("deepnote", "q3000")
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_parts_of_a_run_are_found(run: Run, in_memory: bool) -> None:
+    if in_memory:
+        run = Run(INFO, SAMPLES)
+    assert run.of("deepnote") == SAMPLES[:2] and list(run.only(["vanilla"]).samples) == SAMPLES[2:]
+    assert run.only(["vanilla"]).methods == ["vanilla"] and run.only(["vanilla"]).frame()["method"].eq("vanilla").all()
+    assert run.sample("deepnote", "q2") == SAMPLES[1] and run.sample("vanilla", "q1").gold == ["there", "here"]
+    with pytest.raises(KeyError, match="no sample of 'vanilla' on 'q2'"):
+        run.sample("vanilla", "q2")
+    with pytest.raises(KeyError):
+        run.only(["amber"])
+    assert repr(run) == "Run('rivers-noise40', 'tiny', 2 methods, 2 questions, 'finished')"
 
 
-def test_what_stays_in_memory_of_a_large_run_is_bounded(tmp_path: Path) -> None:
-    write_info(tmp_path, INFO)
-    long = replace(SAMPLES[0], answer="x" * 10_000)
-    write_samples(
-        tmp_path / "samples.jsonl", (replace(long, question=replace(QUESTION, id=f"{i}")) for i in range(4000))
-    )
-    tracemalloc.start()
-    run = load_run(tmp_path)
-    assert sum(len(sample.answer) for sample in run.samples) == 40_000_000
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 20_000_000
-
-
-def test_a_run_says_what_it_is_in_one_line_and_as_a_table() -> None:
-    run = Run(INFO, SAMPLES)
-    assert repr(run) == "Run('rivers-noise40', 'tiny', 2 methods, 2 of 2 answers, 1 errors, 'finished')"
+def test_a_frame_has_a_row_for_each_answer(run: Run) -> None:
     frame = run.frame()
-    first = frame.iloc[0]
-    assert (first["question"], first["gold"], first["answer"], first["model"]) == ("Where?", "there", "there", "tiny")
-    assert (first["dataset"], first["acc"], first["seconds"]) == ("rivers-noise40", 1.0, 1.5)
-    assert pd.isna(first["error"])
-    assert frame.iloc[1]["error"] == "no answer"
+    pd.testing.assert_frame_equal(frame, Run(INFO, SAMPLES).frame())
+    first, second, failed = frame.to_dict("records")
+    settings = {"dataset": "rivers-noise40", "model": "tiny", "noise_percent": 40, "repeat": 0, "method": "deepnote"}
+    question = {"question_id": "q1", "cluster": "q1", "type": "bridge", "hops": 2, "task": "short"}
+    answer = {"question": "Where?", "gold": "there; here", "answer": "there", "correctness": "right"}
+    counts = {"searches": 1, "distinct_passages": 1, "steps": 1, "calls": 2, "truncated": 1, "tokens": 18}
+    expected = settings | question | answer | counts | {"acc": 1.0, "f1": 0.5, "seconds": 1.5}
+    assert {name: first[name] for name in expected} == expected
+    assert list(frame.columns[:6]) == [*settings, "question_id"] and pd.isna([first["cost"], first["error"]]).all()
+    assert (second["cluster"], second["correctness"], second["cost"]) == ("q1", "parse failure", 0.25)
+    assert (failed["error"], failed["error_kind"]) == ("KeyError: 'x' (b.py:2 in g)", "KeyError")
+    frame["acc"] = 0.5
+    assert run.frame()["acc"].tolist()[:2] == [1.0, 0.0]  # a frame is the caller's own
+    assert replace(run, table=frame).frame()["acc"].eq(0.5).all()
+    assert Run(INFO).frame().empty and "method" in Run(INFO).frame()
 
 
-def test_the_counts_of_a_trace() -> None:
-    counts = count(TRACE)
-    assert (counts.searches, counts.distinct_passages, counts.steps, counts.calls) == (1, 1, 1, 2)
-    assert (counts.prompt_tokens, counts.completion_tokens) == (15, 3)
-    assert (counts.parse_failures, counts.empty_responses, counts.truncated) == (1, 0, 1)
+def test_a_frame_of_many_answers_is_that_of_its_parts(tmp_path: Path) -> None:
+    questions = [replace(QUESTION, id=f"q{number}", gold_ids=(f"p{number // 2}",)) for number in range(5000)]
+    samples = [replace(SAMPLES[number % 2], question=question) for number, question in enumerate(questions)]
+    frame = save_run(tmp_path, INFO, map(encode, samples)).frame()
+    assert len(frame) == 5000 and frame["cluster"].nunique() == 2500
+    assert frame["question_id"].tolist() == [question.id for question in questions]
+    assert (frame["acc"].sum(), frame["f1"].count(), frame["cost"].count()) == (2500, 2500, 2500)
 
 
-def test_records_of_the_first_version_are_read(tmp_path: Path) -> None:
-    run = load_run(written(tmp_path, OLD_INFO, OLD_SAMPLE))
-    assert (run.dataset, run.label, run.info.condition) == ("mini", "mini-noise40", Condition(noise_percent=40))
-    assert (run.info.repeat, run.info.model, run.info.overrides) == (2, "tiny", ["limit=1"])
-    assert (run.info.usage.calls, run.info.usage.retries) == (3, 1)
-    (sample,) = run.samples
-    assert (sample.question.id, sample.gold, sample.question.task) == ("q1", ["there"], "short")
-    assert sample.error is not None
-    assert (sample.error.kind, str(sample.error)) == ("RecordingMissError", OLD_SAMPLE["error"])
-    assert sample.trace[2] == ParseFailure("note_judge")
-    assert (sample.counts.parse_failures, sample.trace[3]) == (1, Ask("answer_short", "?"))
-    judge = {"model": "large", "temperature": 0.0}
-    settings = OLD_INFO["settings"] | {"llm": {"model": "tiny", "repeat": 2, "stage note_judge": judge}}
-    staged = load_run(written(tmp_path, OLD_INFO | {"settings": settings}, OLD_SAMPLE))
-    assert staged.info.llm == {"model": "tiny", "stages": {"note_judge": judge}}
-    of_annotation = OLD_INFO | {"dataset": OLD_INFO["dataset"] | {"name": "mini-evidence"}}
-    methods = {"evidence_of_vanilla": OLD_INFO["settings"]["methods"]["vanilla"]}
-    of_annotation["settings"] = OLD_INFO["settings"] | {"methods": methods, "retriever": {"name": "none"}}
-    run = load_run(written(tmp_path, of_annotation))
-    assert (run.dataset, run.info.condition.annotates, run.methods) == ("mini", "evidence", ["vanilla"])
-
-
-def new(**fields: Any) -> dict[str, Any]:
-    question = {"id": "q1", "question": "Where?"}
-    return {
-        **{"method": "vanilla", "question": question, "answer": "", "error": None, "metrics": {}, "counts": {}},
-        "trace": [],
-        **fields,
-    }
+UNREAD: list[Event] = [ParseFailure("chain_of_note")]
+JUDGED: list[Event] = [ParseFailure("note_judge"), Note("n", kept=False)]
 
 
 @pytest.mark.parametrize(
-    ("sample", "said"),
+    ("metrics", "fields", "expected"),
     [
-        (new(trace=[{"event": "dream"}]), "field trace.0: Input tag 'dream'"),
-        (new(trace=[{"event": "note", "text": "x"}]), "field trace.0.note.kept: Field required"),
-        (new(answer=7), "field answer"),
-        ({"method": "vanilla"}, "field question: Field required"),
-        ({key: value for key, value in OLD_SAMPLE.items() if key != "counts"}, "field counts: missing"),
-        (OLD_SAMPLE | {"trace": [{"event": "dream"}]}, "field trace.0: Input tag 'dream'"),
+        ({"acc": 1.0, "em": 0.0, "empty": 0.0}, {}, "right"),
+        ({"acc": 0.0, "f1": 0.9, "empty": 0.0}, {}, "wrong"),
+        ({"acc": 0.0, "empty": 1.0}, {}, "parse failure"),
+        ({"yes_no_acc": 0.0, "yes_no_unread": 0.0}, {}, "wrong"),
+        ({"yes_no_acc": 0.0, "yes_no_unread": 1.0}, {}, "parse failure"),
+        ({"str_em": 0.5, "str_hit": 0.0}, {}, "wrong"),
+        ({"reject": 1.0, "rejected": 1.0, "acc": 0.0}, {}, "right"),
+        ({"empty": 0.0}, {}, "unscored"),
+        ({}, {"error": SampleError("LLMError", "refused")}, "error"),
+        # What a response without its marker gave is right if it is right: the counts are those of the table.
+        ({"acc": 1.0}, {"trace": UNREAD}, "right"),
+        ({"acc": 0.0}, {"trace": UNREAD}, "parse failure"),
+        ({"acc": 0.0}, {"trace": JUDGED}, "wrong"),
     ],
 )
-def test_a_record_that_is_neither_names_file_line_and_field_and_stays(
-    tmp_path: Path, sample: dict[str, Any], said: str
+def test_correctness_is_decided_by_the_metric_of_the_task(
+    tmp_path: Path, metrics: dict[str, float], fields: dict[str, Any], expected: str
 ) -> None:
-    folder = written(tmp_path, OLD_INFO, OLD_SAMPLE, new(), sample, new())
-    before = (folder / "samples.jsonl").read_bytes()
-    with pytest.raises(RecordError, match=r"samples\.jsonl, line 3: not a sample: ") as error:
-        load_run(folder)
-    assert said in str(error.value)
-    assert (folder / "samples.jsonl").read_bytes() == before
+    sample = replace(SAMPLES[0], metrics=metrics, **{"trace": []} | fields)
+    assert save_run(tmp_path, INFO, [encode(sample)]).frame()["correctness"].tolist() == [expected]
+    assert Run(INFO, [sample]).frame()["correctness"].tolist() == [expected]
 
 
 @pytest.mark.parametrize(
-    ("info", "said"),
+    ("line", "problem"),
     [
-        ({}, "field dataset: Field required"),
-        ({key: value for key, value in OLD_INFO.items() if key != "prompts"}, "field prompts: missing"),
-        (OLD_INFO | {"samples": {"done": "many"}}, "field samples.done"),
+        (b'{"method": "vanilla", "questi\n', "malformed"),
+        (b"[1]\n", "Expected `object`"),
+        (b"\xff\n", "malformed"),
+        (b"\n", "truncated"),
+        (encode(SAMPLES[0]).replace(b'"acc":1.0', b'"acc":"1"'), r"Expected `float`, got `str` - at `\$\.metrics"),
+        (encode(SAMPLES[0])[:-100], "truncated"),
     ],
 )
-def test_a_run_json_that_is_neither_names_the_field(tmp_path: Path, info: dict[str, Any], said: str) -> None:
-    with pytest.raises(RecordError, match=r"run\.json: ") as error:
-        load_run(written(tmp_path, info))
-    assert said in str(error.value)
+def test_a_malformed_line_is_named_with_its_field(run: Run, line: bytes, problem: str) -> None:
+    assert run.folder is not None
+    with (run.folder / "samples.jsonl").open("ab") as file:
+        file.write(line)
+    with pytest.raises(RecordError, match=rf"samples\.jsonl, line 4: not a sample: .*{problem}.*run the same command"):
+        load_run(run.folder).frame()
 
 
-def test_a_folder_half_of_each_form_is_read_line_by_line(tmp_path: Path) -> None:
-    samples, half_written = read_samples(written(tmp_path, OLD_INFO, OLD_SAMPLE, new()) / "samples.jsonl")
-    assert ([sample.question.id for sample in samples], half_written) == (["q1", "q1"], 0)
+def test_a_line_whose_trace_is_malformed_is_named(run: Run) -> None:
+    assert run.folder is not None
+    path = run.folder / "samples.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"event":"stop"', b'"event":"jump"'))
+    with pytest.raises(RecordError, match=r"(?s)samples\.jsonl, line 1: not a sample: .*trace\.8.*jump"):
+        list(load_run(run.folder).samples)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "not the settings of a run"),
+        ("[]", "not the settings of a run"),
+        (json.dumps({"dataset": {"name": "x"}}), r"missing required field `questions`.* - at `\$\.dataset`"),
+        (json.dumps({"scoring": "h", "status": "finished"}), "was written by an earlier version; run the same command"),
+        (json.dumps({"settings": {"methods": {}}}), "was written by an earlier version; run the same command again"),
+    ],
+)
+def test_settings_that_cannot_be_read_say_what_to_do(tmp_path: Path, content: str, problem: str) -> None:
+    (tmp_path / "run.json").write_text(content, encoding="utf-8")
+    with pytest.raises(RecordError, match=problem):
+        load_run(tmp_path)
+
+
+def test_a_run_that_is_not_there_says_how_to_make_it(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(RecordError, match=r"no such run; make one with `rag-notes run`"):
+        load_run(tmp_path / "none")
+    assert run.folder is not None
+    (run.folder / "samples.jsonl").unlink()
+    with pytest.raises(RecordError, match=r"samples\.jsonl: is missing; run the same command"):
+        load_run(run.folder)
+
+
+def test_a_run_of_the_same_settings_has_the_folder_that_it_had() -> None:
+    assert INFO.fingerprint == replace(INFO, status="stopped", studies=["cost"], prompts={}).fingerprint
+    assert INFO.fingerprint != replace(INFO, repeat=1).fingerprint
+    # Published whole, a run has the name of its folder, which has the hash of its settings.
+    same = [run for run in published_runs() if run.folder and run.folder.name.endswith(run.info.fingerprint)]
+    assert len(same) > 30
+
+
+VANILLA: Sequence[Sequence[float]] = ([1, 0, 0, 1], [1, 1, 0, 1], [1, 0, 0, 0])
+DEEPNOTE: Sequence[Sequence[float | None]] = ([1, 1, 0, 1], [1, 1, 1, 1], [1, 1, 0, None])
+
+
+def repeated(repeat: int) -> Run:
+    """Four questions; the last one failed by DeepNote in the last repeat, and vanilla's has no answer in the first."""
+    samples = []
+    for method, scores in (("vanilla", VANILLA[repeat]), ("deepnote", DEEPNOTE[repeat])):
+        for number, score in enumerate(scores):
+            error = SampleError("LLMError", "no answer") if score is None else None
+            metrics = {} if score is None else {"acc": score}
+            question = replace(QUESTION, id=f"q{number}")
+            counts = Counts(calls=1 + repeat)
+            samples.append(Sample(method, question, f"answer {repeat}", error, metrics, counts, [], 1.0 + repeat))
+    return Run(replace(INFO, repeat=repeat), samples)
+
+
+def test_repeats_are_pooled_by_hand() -> None:
+    ((runs, frame),) = pooled_frames([repeated(0), repeated(1), repeated(2)])
+    assert [run.info.repeat for run in runs] == [0, 1, 2] and list(frame.columns) == list(runs[0].frame().columns)
+    vanilla, deepnote = (frame[frame["method"] == method] for method in ("vanilla", "deepnote"))
+    assert vanilla["acc"].tolist() == pytest.approx([1, 1 / 3, 0, 2 / 3])
+    assert deepnote["acc"].tolist() == pytest.approx([1, 1, 1 / 3, math.nan], nan_ok=True)
+    assert (vanilla["calls"].tolist(), vanilla["seconds"].tolist()) == ([2.0] * 4, [2.0] * 4)
+    assert deepnote["error"].tolist()[3] == "no answer" and deepnote["correctness"].tolist()[3] == "error"
+    assert frame["answer"].eq("answer 0").all() and frame["error"].isna().sum() == 7
+
+
+def test_answers_that_a_repeat_lacks_are_left_out() -> None:
+    short = replace(repeated(1), samples=list(repeated(1).samples)[1:])
+    ((_, frame),) = pooled_frames([repeated(0), short])
+    assert len(frame) == 7 and frame["question_id"].tolist()[0] == "q1"
+
+
+def test_what_is_no_repeat_is_not_pooled() -> None:
+    first, second = repeated(0), repeated(1)
+    hot = replace(second, info=replace(second.info, llm={"model": "tiny", "temperature": 1}))
+    assert [len(runs) for runs, _ in pooled_frames([first, second, first, hot])] == [2, 1, 1]
+    pd.testing.assert_frame_equal(pooled_frames([first])[0][1], first.frame())
+    with pytest.raises(RecordError, match="repeats of 'rivers-noise40' were made with different prompts"):
+        pooled_frames([first, replace(second, info=replace(second.info, prompts={"en/note_init": "other"}))])
+
+
+def test_no_published_table_has_a_word_of_a_question() -> None:
+    folder = SHIPPED / "data" / "results"
+    for path in folder.glob("*.csv.xz"):
+        columns = lzma.decompress(path.read_bytes()).partition(b"\n")[0].decode().split(",")
+        assert not {"question", "gold", "error"} & set(columns)

@@ -93,18 +93,18 @@ class Evidence:
         self.cells: dict[str, list[_Cell]] = {}
         self._scores: dict[Hashable, pd.Series] = {}
         self._measured: dict[Hashable, dict[str, Any]] = {}
-        named: dict[str, Run] = {}
+        by_name: dict[str, Run] = {}
         for run in runs:
             name = run.folder.name if run.folder is not None else f"{run.label}-{run.info.model}"
-            named[name if name not in named else f"{name} ({len(named)})"] = run
-        for name, run in with_quest_scores(named).items():
+            by_name[name if name not in by_name else f"{name} ({len(by_name)})"] = run
+        for name, run in with_quest_scores(by_name).items():
             frame = pd.DataFrame() if run.info.condition.annotates else run.frame()
             for method, samples in frame.groupby("method", sort=False) if len(frame) else ():
                 answers = samples[samples["error"].isna()].set_index("question_id")
                 cell = _Cell(name, str(method), run.info, answers, len(samples))
                 self.cells.setdefault(run.dataset, []).append(cell)
 
-    def measure(self, row: Mapping[Hashable, Any]) -> dict[str, Any]:
+    def measure(self, row: Mapping[Any, Any]) -> dict[str, Any]:
         """Return our numbers for a row of `comparisons`, or the reason why there are none."""
         try:
             parts = self._match(row)
@@ -128,7 +128,7 @@ class Evidence:
             **{"remark": _remark(row, cells), "reason": ""},
         }
 
-    def _match(self, row: Mapping[Hashable, Any]) -> list[_Match]:
+    def _match(self, row: Mapping[Any, Any]) -> list[_Match]:
         """The best match of a row on each of its data sets, all with one model, set of prompts and retriever."""
         datasets = _MEANS.get(str(row["dataset"]), (str(row["dataset"]),))
         groups: dict[str, dict[str, _Match]] = {}
@@ -142,7 +142,7 @@ class Evidence:
             raise NotRunError(f"no one model, set of prompts and retriever has runs of {', '.join(datasets)}")
         return min(whole, key=lambda group: tuple(map(sum, zip(*(match.rank for match in group), strict=True))))
 
-    def _matches(self, row: Mapping[Hashable, Any], dataset: str) -> list[_Match]:
+    def _matches(self, row: Mapping[Any, Any], dataset: str) -> list[_Match]:
         """All cells, or pairs of comparable cells, of one data set that have a row's systems and metric."""
         sides = [side for side in SIDES if row[side[0]]]
         systems = [system_of(row[name], row[setting], dataset, row["metric"]) for name, setting in sides]
@@ -229,7 +229,7 @@ def _has_raw_acc(cell: _Cell) -> bool:
     return bool((has["acc_raw"] | ~has["acc"]).all())
 
 
-def _remark(row: Mapping[Hashable, Any], cells: Sequence[_Cell]) -> str:
+def _remark(row: Mapping[Any, Any], cells: Sequence[_Cell]) -> str:
     """How our systems differ from the paper's."""
     data = _TRAINED.get(str(row["paper"]), "")
     of_trained = row["paper"] in (row["method"], row["other"]) and not _UNTRAINED.issuperset(row["models"])

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from rag_notes.running.records import MethodInfo
 SIDES = (("method", "setting"), ("other", "other_setting"))
 """The columns of a claim that name its two systems."""
 
-_OF_RUN = ("retriever", "noise", "questions")  # settings of a claim that belong to a run, not to its method
+_RUN_SETTINGS = ("retriever", "noise", "questions")  # settings of a claim that belong to a run, not to its method
 _TRAINED = {"deepnote_dpo": ("deepnote", "dnalign"), "chain_of_note_hybrid": ("retrieve_read", "hybrid")}
 _LIMITS = ("max_step", "max_failure", "collector_iterations", "invalid_updates")  # printed as pairs, such as 3-2
 _PRINTED = {"without": "w/o {}", "top_k": "top-k {}", "noise": "{} % noise"}
@@ -61,15 +61,15 @@ def system_of(method: str, setting: str, dataset: str = "", metric: str = "") ->
     no such method or setting.
     """
     pairs = (pair.partition("=") for pair in setting.split(";") if pair)
-    named: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, _, value in pairs}
-    of_run = {name: named.pop(name, None) for name in _OF_RUN}
+    changes: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, _, value in pairs}
+    run_settings = {name: changes.pop(name, None) for name in _RUN_SETTINGS}
     ours, trained_on = _TRAINED.get(method, (method, None))
-    if "without" in named:
+    if "without" in changes:
         parts = about_of(_function(ours)[0]).parts if ours in choices("method") else {}
-        if named["without"] not in parts:
-            raise NotRunError(f"{method} has no setting that leaves out {named['without']}")
-        part = dict(parts[named.pop("without")])
-        ours, named = str(part.pop("method", ours)), named | part
+        if changes["without"] not in parts:
+            raise NotRunError(f"{method} has no setting that leaves out {changes['without']}")
+        part = dict(parts[changes.pop("without")])
+        ours, changes = str(part.pop("method", ours)), changes | part
     if ours not in choices("method"):
         raise NotRunError(f"there is no method {ours}")
     function, settings = _function(ours)
@@ -78,15 +78,15 @@ def system_of(method: str, setting: str, dataset: str = "", metric: str = "") ->
         settings |= preset.get("method", {}).get(ours, {})
     parameters = inspect.signature(function).parameters
     if metric == "reject" and "unknown" in parameters:
-        named["unknown"] = True
-    if unknown := named.keys() - parameters.keys():
+        changes["unknown"] = True
+    if unknown := changes.keys() - parameters.keys():
         raise NotRunError(f"{ours} has no setting {', '.join(sorted(unknown))}")
-    every = settings_of(partial(function, **settings | named))
+    every = settings_of(partial(function, **settings | changes))
     name = f"{function.__module__}.{function.__qualname__}"
-    return System(name, every, frozenset(named), of_run["retriever"], of_run["noise"], trained_on)
+    return System(name, every, frozenset(changes), run_settings["retriever"], run_settings["noise"], trained_on)
 
 
-def comparison_label(row: Mapping[Hashable, Any]) -> str:
+def comparison_label(row: Mapping[Any, Any]) -> str:
     """Return the name of a claim: `DeepNote – Vanilla RAG`, or of one method's settings `DeepNote: 3-2 – 1-1`."""
     name, other = (label_of(str(row[method])) if row[method] else "" for method, _ in SIDES)
     settings, other_settings = (_settings_label(str(row[setting])) for _, setting in SIDES)
@@ -97,7 +97,7 @@ def comparison_label(row: Mapping[Hashable, Any]) -> str:
     return " – ".join(side for side in (f"{name} {settings}".strip(), f"{other} {other_settings}".strip()) if side)
 
 
-def system_label(row: Mapping[Hashable, Any], method: str, setting: str) -> str:
+def system_label(row: Mapping[Any, Any], method: str, setting: str) -> str:
     """Return the name of one side of a claim: the method's label, the limits of its loop (`3-2`), other settings."""
     return f"{label_of(str(row[method]))} {_settings_label(str(row[setting]))}".strip()
 

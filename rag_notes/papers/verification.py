@@ -1,6 +1,6 @@
 """What the papers compare, tested by our runs: a row for each data set, system, other system and metric."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -68,7 +68,11 @@ def comparisons(claims: pd.DataFrame | None = None, *, dataset: str = "") -> pd.
 
 
 def verify(
-    runs: Iterable[Run], claims: pd.DataFrame | None = None, *, own: Sequence[str] = (), resamples: int = 10_000
+    runs: Iterable[Run],
+    claims: pd.DataFrame | None = None,
+    *,
+    extra_datasets: Sequence[str] = (),
+    resamples: int = 10_000,
 ) -> pd.DataFrame:
     """Return the rows of `comparisons` with what these runs give, and a verdict for each.
 
@@ -83,21 +87,21 @@ def verify(
     Both systems have the same model, sampling, prompts and, unless the claim is about it, retriever. Of several runs it
     is one with the paper's model, then one with both systems, then those with most common questions, then those with
     fewest other answers. A mean over data sets weighs them alike. `claims` are the papers' by default. On
-    each of the `own` data sets, which no paper has, all comparisons of the papers are tested as well; they come first
-    (`own`), and their p values are corrected by themselves.
+    each of the `extra_datasets`, which no paper has, all comparisons of the papers are tested as well; they come first
+    (`extra`), and their p values are corrected by themselves.
     """
-    rows = pd.concat([comparisons(claims, dataset=name) for name in (*own, "")], ignore_index=True)
+    rows = pd.concat([comparisons(claims, dataset=name) for name in (*extra_datasets, "")], ignore_index=True)
     evidence = Evidence(runs, resamples)
     measured = pd.DataFrame([evidence.measure(row) for row in rows.to_dict("records")], rows.index)
     table = rows.join(measured.reindex(columns=MEASURED)).astype({"n": "Int64"})
-    table["own"] = table["dataset"].isin(own)
-    family = [table["paper"], table["dataset"].where(table["own"], "")]
+    table["extra"] = table["dataset"].isin(extra_datasets)
+    family = [table["paper"], table["dataset"].where(table["extra"], "")]
     table["p_holm"] = table.groupby(family)["p"].transform(lambda p: holm(p.tolist()))
     table["verdict"] = [verdict(row) for row in table.to_dict("records")]
     return table.drop(columns=["models"])
 
 
-def verdict(row: Mapping[Hashable, Any]) -> str:
+def verdict(row: Mapping[Any, Any]) -> str:
     """Return the verdict on a row of `verify` by the rules of `VERDICTS`."""
     if not row["supported"]:
         return "unsupported"

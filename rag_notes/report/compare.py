@@ -78,9 +78,9 @@ class Comparison:
             texts = {"question": "question_a", "gold": "gold_a", a: "answer_a", b: "answer_b"}
             columns = {name: rows[column].map(_shortened) for name, column in texts.items() if column in rows}
             if len(rows):
-                listed = f", the first {_LISTED}" if len(rows) > _LISTED else ""
-                shown = pd.DataFrame(columns).set_axis(rows["question_id"], axis=0)[:_LISTED]
-                yield f"{meaning.format(a, b)}: {len(rows)} questions{listed}", shown
+                extent = f", the first {_LISTED}" if len(rows) > _LISTED else ""
+                examples = pd.DataFrame(columns).set_axis(rows["question_id"], axis=0)[:_LISTED]
+                yield f"{meaning.format(a, b)}: {len(rows)} questions{extent}", examples
         if len(settings := self.settings()):
             yield "settings that differ", settings
         if len(self.left_out):
@@ -142,13 +142,13 @@ def compare_runs(
         family: list[dict[str, Any]] = []
         for (a, b), (questions, _) in matched.items():
             columns = [f"{metric}_a", f"{metric}_b"]
-            both = questions.dropna(subset=columns) if {*columns} <= {*questions} else questions[:0]
-            if len(both):
-                before, after = ([float(value) for value in both[name]] for name in columns)
-                cluster = both["cluster_a"].tolist() if clusters else None
+            scored = questions.dropna(subset=columns) if {*columns} <= {*questions} else questions[:0]
+            if len(scored):
+                before, after = ([float(value) for value in scored[name]] for name in columns)
+                cluster = scored["cluster_a"].tolist() if clusters else None
                 test = paired_difference(after, before, clusters=cluster, **options)
                 row = {"method_a": a, "method_b": b, "kind": kind, "metric": metric, "confidence": confidence}
-                row |= {"mean_a": math.fsum(before) / len(both), "mean_b": math.fsum(after) / len(both)}
+                row |= {"mean_a": math.fsum(before) / len(scored), "mean_b": math.fsum(after) / len(scored)}
                 row |= test._asdict() | {"difference": test.mean}
                 row["smallest_detectable"] = smallest_detectable([y - x for x, y in zip(before, after, strict=True)])
                 family.append(row)
@@ -188,17 +188,17 @@ def _shortened(text: object) -> str:
 
 
 def _methods(run_a: Run, run_b: Run, method_a: str | None, method_b: str | None) -> list[tuple[str, str]]:
-    known = f"{', '.join(run_a.methods)}" + ("" if run_a is run_b else f" and {', '.join(run_b.methods)}")
+    available = f"{', '.join(run_a.methods)}" + ("" if run_a is run_b else f" and {', '.join(run_b.methods)}")
     if method_a is None or method_b is None:
         pairs = [(method, method) for method in run_a.methods if method in run_b.methods]
     else:
         pairs = [(method_a, method_b)]
         if unknown := [name for name, run in ((method_a, run_a), (method_b, run_b)) if name not in run.methods]:
-            raise RecordError(f"no method {unknown[0]!r} to compare; there is {known}")
+            raise RecordError(f"no method {unknown[0]!r} to compare; there is {available}")
     if run_a is run_b and any(a == b for a, b in pairs):
-        raise RecordError(f"a run would be compared with itself; name two of its methods: {known}")
+        raise RecordError(f"a run would be compared with itself; name two of its methods: {available}")
     if not pairs:
-        raise RecordError(f"no method in common; name one of each run: {known}")
+        raise RecordError(f"no method in common; name one of each run: {available}")
     return pairs
 
 
@@ -211,22 +211,22 @@ def _match(
         for frame, method, suffix in ((frame_a, method_a, "_a"), (frame_b, method_b, "_b"))
     ]
     order = pd.Index(dict.fromkeys([*sides[0].index, *sides[1].index]))
-    both = sides[0].join(sides[1], how="outer").reindex(order).rename_axis("question_id").reset_index()
-    missing = [~both["question_id"].isin(side.index) for side in sides]
-    failed = [both["error_a"].notna(), both["error_b"].notna()]
+    pairs = sides[0].join(sides[1], how="outer").reindex(order).rename_axis("question_id").reset_index()
+    missing = [~pairs["question_id"].isin(side.index) for side in sides]
+    failed = [pairs["error_a"].notna(), pairs["error_b"].notna()]
     reasons = {"only in A": missing[1], "only in B": missing[0]}
     for name, text in {"question": "another question under the same id", "gold": "other gold answers"}.items():
-        if f"{name}_a" in both and f"{name}_b" in both:
-            reasons[text] = both[f"{name}_a"] != both[f"{name}_b"]
+        if f"{name}_a" in pairs and f"{name}_b" in pairs:
+            reasons[text] = pairs[f"{name}_a"] != pairs[f"{name}_b"]
     reasons |= {"failed in A and B": failed[0] & failed[1], "failed in A": failed[0], "failed in B": failed[1]}
-    reason = pd.Series(np.select([mask.to_numpy(dtype=bool) for mask in reasons.values()], [*reasons], ""), both.index)
-    right = [both[f"correctness{suffix}"] == "right" for suffix in ("_a", "_b")]
-    scores = [name for name in ("correctness", *ANSWER_METRICS) if f"{name}_a" in both and f"{name}_b" in both]
+    reason = pd.Series(np.select([mask.to_numpy(dtype=bool) for mask in reasons.values()], [*reasons], ""), pairs.index)
+    right = [pairs[f"correctness{suffix}"] == "right" for suffix in ("_a", "_b")]
+    scores = [name for name in ("correctness", *ANSWER_METRICS) if f"{name}_a" in pairs and f"{name}_b" in pairs]
     equal = [
-        (both[f"{name}_a"] == both[f"{name}_b"]) | (both[f"{name}_a"].isna() & both[f"{name}_b"].isna())
+        (pairs[f"{name}_a"] == pairs[f"{name}_b"]) | (pairs[f"{name}_a"].isna() & pairs[f"{name}_b"].isna())
         for name in scores
     ]
     changes = [~right[0] & right[1], right[0] & ~right[1], ~np.logical_and.reduce(equal)]
-    both = both.assign(method_a=method_a, method_b=method_b, change=np.select(changes, [*CHANGES], ""))
-    left_out = both[["method_a", "method_b", "question_id"]].assign(reason=reason)
-    return both.loc[reason == ""], left_out.loc[reason != ""]
+    pairs = pairs.assign(method_a=method_a, method_b=method_b, change=np.select(changes, [*CHANGES], ""))
+    left_out = pairs[["method_a", "method_b", "question_id"]].assign(reason=reason)
+    return pairs.loc[reason == ""], left_out.loc[reason != ""]

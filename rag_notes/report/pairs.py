@@ -32,21 +32,21 @@ def method_pairs(run: Run, *, confidence: float = 0.95, resamples: int = 10_000)
     types = frame.drop_duplicates("question_id").set_index("question_id")["type"]
     rows: list[dict[str, Any]] = []
     for a, b in combinations(run.methods, 2):
-        both = wide.reindex(columns=[a, b]).dropna()
-        if both.empty:
+        scores = wide.reindex(columns=[a, b]).dropna()
+        if scores.empty:
             continue
-        test = paired_difference(both[b].tolist(), both[a].tolist(), confidence=confidence, resamples=resamples)
-        changes = (both[b] - both[a]).tolist()
+        test = paired_difference(scores[b].tolist(), scores[a].tolist(), confidence=confidence, resamples=resamples)
+        changes = (scores[b] - scores[a]).tolist()
         row = {"dataset": run.label, "method_a": a, "method_b": b, "n": test.n, "p_holm": test.p}
         row |= {
-            "right_a": both[a].mean(),
-            "right_b": both[b].mean(),
+            "right_a": scores[a].mean(),
+            "right_b": scores[b].mean(),
             "mean": test.mean,
             "low": test.low,
             "high": test.high,
         }
         row["p_equivalent"] = equivalence(changes, MARGIN)
-        row["smallest_detectable"] = smallest_detectable(changes, blocks=types[both.index].tolist())
+        row["smallest_detectable"] = smallest_detectable(changes, blocks=types[scores.index].tolist())
         rows.append(row)
     for name in ("p_holm", "p_equivalent"):
         for row, p in zip(rows, holm([row[name] for row in rows]), strict=True):

@@ -7,17 +7,11 @@ from functools import cached_property
 from textwrap import fill
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from rag_notes.report.cells import (
-    DISAGREE,
-    METRIC_LABELS,
-    dataset_label,
-    disagree,
-    interval_text,
-    method_label,
-)
+from rag_notes.report.cells import DISAGREE, METRIC_LABELS, dataset_label, disagree, interval_text, method_label
 
 WIDTH = 110
 """Characters of a line in a terminal."""
@@ -43,31 +37,23 @@ class ScoresTable:
     @cached_property
     def wide(self) -> pd.DataFrame:
         """The cells, a row a method by its family and label; columns by data set, metric and number of questions."""
-        table = self.results[self.results["metric"].isin(self.metrics)] if self.metrics else self.results
-        order = {metric: number for number, metric in enumerate(self.metrics or METRIC_LABELS)}
+        table = self.results[self.results["metric"].isin(self.metrics or [*METRIC_LABELS])]
         most = table.groupby(["dataset", "metric"])["n"].transform("max")
-        labels = table["label"] if "label" in table else table["method"].map(method_label)
-        families = table["family"] if "family" in table else pd.Series("", table.index)
-        cells = pd.DataFrame(
-            {
-                "data set": table["dataset"].map(str).map(dataset_label),
-                "metric": table["metric"].map(METRIC_LABELS),
-                "questions": [f"n = {number}" for number in most],
-                "family": families,
-                "method": labels,
-                "cell": [cell_text(row, number) for row, number in zip(table.to_dict("records"), most, strict=True)],
-                "order": table["metric"].map(order),
-            }
-        )
-        datasets = cells["data set"].unique()
-        cells = cells.sort_values(["data set", "order"], key=_first_seen, kind="stable")
-        columns = ["data set", "metric", "questions"][len(datasets) == 1 :]
-        wide = cells.pivot_table(
-            index=["family", "method"], columns=columns, values="cell", aggfunc="first", sort=False, observed=True
-        )
-        rows = cells.drop_duplicates(["family", "method"]).sort_values(["family"], kind="stable")
-        wide = wide.reindex(pd.MultiIndex.from_frame(rows[["family", "method"]])).fillna("–")
-        return wide if (rows["family"] != "").any() else wide.droplevel("family")
+        sort_keys = table["metric"].map([*(self.metrics or METRIC_LABELS)].index), pd.factorize(table["dataset"])[0]
+        columns: dict[str, Any] = {
+            "family": table.get("family", ""),
+            "method": table.get("label", table["method"].map(method_label)),
+            "data set": table["dataset"].map(dataset_label),
+            "metric": table["metric"].map(METRIC_LABELS),
+            "questions": [f"n = {number}" for number in most],
+            "cell": [cell_text(row, number) for row, number in zip(table.to_dict("records"), most, strict=True)],
+        }
+        cells = pd.DataFrame(columns, table.index).iloc[np.lexsort(sort_keys)]
+        rows = cells[["family", "method"]].drop_duplicates().sort_values("family", kind="stable")
+        heads = ["data set", "metric", "questions"][cells["data set"].nunique() == 1 :]
+        wide = cells.pivot_table("cell", [*rows], heads, aggfunc="first", sort=False, observed=True)
+        wide = wide.reindex(pd.MultiIndex.from_frame(rows)).fillna("–")
+        return wide if "family" in table else wide.droplevel("family")
 
     @property
     def caption(self) -> str:
@@ -76,7 +62,7 @@ class ScoresTable:
         if table.empty or (table["n"] == 0).all():
             return " ".join(["No question was answered without error.", *self.notes])
         level, baseline = table["confidence"].iloc[0], table["baseline"].iloc[0]
-        datasets = table["dataset"].map(str).map(dataset_label).unique()
+        datasets = table["dataset"].map(dataset_label).unique()
         sentences = [f"{datasets[0]}." if len(datasets) == 1 else "", f"In %, with {100 * level:g} % intervals."]
         if baseline:
             sentences.append(f"* differs from {method_label(baseline)}, p < {1 - level:.2g} after Holm.")
@@ -133,7 +119,3 @@ def cell_text(row: Mapping[Any, Any], most: int) -> str:
 
 def _contradictory(row: Mapping[Any, Any]) -> bool:
     return disagree(row["difference_low"], row["difference_high"], row["p"], 1 - row["confidence"])
-
-
-def _first_seen(values: pd.Series) -> pd.Series:
-    return values if values.name == "order" else pd.Series(pd.factorize(values)[0], values.index)

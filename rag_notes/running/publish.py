@@ -180,7 +180,6 @@ def _read_table(path: Path) -> pd.DataFrame:
             dtype=dict.fromkeys(_TEXTS, str),
             keep_default_na=False,
             na_values={name: [""] for name in columns if name not in _TEXTS},
-            float_precision="round_trip",
         )
     except (FileNotFoundError, lzma.LZMAError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read ({error}); fetch or publish it again") from None

@@ -131,9 +131,8 @@ class Run:
     table: pd.DataFrame | None = None
 
     def __repr__(self) -> str:
-        failed = self.frame()["error"].notna().sum()
-        answers = f"{len(self.methods)} methods, {len(self.frame())} answers, {failed} errors, {self.info.status!r}"
-        return f"Run({self.label!r}, {self.info.model!r}, {answers})"
+        size = f"{len(self.methods)} methods, {self.info.dataset.questions} questions"
+        return f"Run({self.label!r}, {self.info.model!r}, {size}, {self.info.status!r})"
 
     @property
     def dataset(self) -> str:

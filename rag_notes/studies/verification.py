@@ -37,6 +37,6 @@ class Verification(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the rows of `verify`, those on data sets that no paper has first."""
-        own = [name for name in self.config.dataset if name not in set(paper_claims()["dataset"])]
+        extra = [name for name in self.config.dataset if name not in set(paper_claims()["dataset"])]
         runs = map(load_run, run_folders(here() / self.config.runs))
-        return verify([*runs, *published_runs()], own=own, resamples=self.config.resamples)
+        return verify([*runs, *published_runs()], extra_datasets=extra, resamples=self.config.resamples)
