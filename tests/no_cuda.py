@@ -41,25 +41,25 @@ def main(folder: Path) -> None:
 
 def _missing(binaries: list[Path]) -> set[str]:
     """CUDA's functions that PyTorch's own libraries call and do not have."""
-    called, there = set[str](), set[str]()
+    called, defined = set[str](), set[str]()
     for path in binaries:
         for line in _readelf("--dyn-syms", path).splitlines():
             fields = line.split()
             if len(fields) > 7:
-                (called if fields[6] == "UND" else there).add(fields[7].split("@")[0])
-    return {name for name in called - there if _FUNCTION.match(name)}
+                (called if fields[6] == "UND" else defined).add(fields[7].split("@")[0])
+    return {name for name in called - defined if _FUNCTION.match(name)}
 
 
 def _versions(binaries: list[Path]) -> dict[str, set[str]]:
     """The versions of each library's functions that are asked for: without them the loader refuses the library."""
-    found, library = defaultdict[str, set[str]](set), ""
+    versions, library = defaultdict[str, set[str]](set), ""
     for path in binaries:
         for kind, name in re.findall(r"\b(File|Name): (\S+)", _readelf("-V", path)):
             if kind == "File":
                 library = name
             else:
-                found[library].add(name)
-    return found
+                versions[library].add(name)
+    return versions
 
 
 def _function(name: str) -> str:

@@ -10,11 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rag_notes.config import load_study
 from rag_notes.papers.verification import verify
 from rag_notes.running.publish import published_runs
-from rag_notes.running.run import run_methods
-from rag_notes.studies.base import Study, study
 from rag_notes.studies.case_studies import CaseStudies
 from rag_notes.studies.cost import COSTS, Cost, on_front
 
@@ -102,7 +99,7 @@ def test_chain_of_facts(recorded: Studies) -> None:
 
 
 def test_prompts(recorded: Studies) -> None:
-    equal(recorded("prompts").differences(), "prompts", ["dataset", "method_a", "metric"])
+    equal(recorded("prompts").table(), "prompts", ["dataset", "method_a", "metric"])
 
 
 def test_case_studies(recorded: Studies) -> None:

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+import rag_notes
+from rag_notes.cli import main
 from rag_notes.config import load_study
 from rag_notes.events import Decision, Event, Found, ParseFailure, Search
+from rag_notes.files import SHIPPED
+from rag_notes.methods.adaptive_rag import classify
 from rag_notes.running.records import Run
 from rag_notes.studies.content_filter import filter_rates
 from rag_notes.studies.training import TrainingStudy, before_and_after, run
@@ -81,7 +85,7 @@ def study_of(*runs: Run, trainings: Any = ()) -> TrainingStudy:
     return TrainingStudy(load_study("training", ["resamples=200"]), [], list(trainings), before_and_after(runs))
 
 
-def with_settings(original: Run, llm: dict[str, Any] | None = None, **settings: Any) -> Run:
+def with_settings(original: Run, llm: Any = None, **settings: Any) -> Run:
     methods = {"amber": replace(original.info.methods["amber"], settings=settings)}
     return replace(original, info=replace(original.info, methods=methods, llm=original.info.llm | (llm or {})))
 
@@ -113,7 +117,7 @@ def test_a_trained_filter_may_have_a_threshold() -> None:
 
 def test_two_filters_and_two_settings_of_a_method_are_told_apart() -> None:
     second = {"stages": {"amber_chunk_filter": {"model": "base-second"}, "amber_sentence_filter": {"model": "base"}}}
-    settings = {"top_k": 5, "agents": True}
+    settings: dict[str, Any] = {"top_k": 5, "agents": True}
     runs = [BEFORE, AFTER, with_settings(BEFORE, **settings), with_settings(AFTER, second, **settings)]
     study = study_of(*runs)
     assert [pair.variant for pair in study.pairs] == ["second", "x"]
@@ -180,7 +184,7 @@ def test_a_study_without_trainings_and_runs_has_empty_tables() -> None:
 
 
 def test_published_runs_and_trainings_are_read_by_data_set_and_method(folder: Path, tmp_path: Path) -> None:
-    def pairs(*options: str) -> list[Any]:
+    def pairs(*options: str) -> Any:
         config = load_study("training", [f"runs={tmp_path}", *options])
         return asyncio.run(run(config)).pairs
 
@@ -195,9 +199,14 @@ def test_published_runs_and_trainings_are_read_by_data_set_and_method(folder: Pa
         asyncio.run(run(load_study("training", [f"study.trainings=[{tmp_path}]"])))
 
 
-def test_a_training_is_given_away_without_paths(folder: Path, tmp_path: Path) -> None:
-    target = publish_training(folder, tmp_path / "results")
-    assert target == tmp_path / "results" / "trainings" / "filter"
+def test_a_training_is_given_away_without_paths(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["publish", str(folder), "--into", str(tmp_path / "none"), "--method", "amber"]) == 2
+    assert not (tmp_path / "none").exists()
+    assert main(["publish", str(folder), "--into", str(tmp_path / "results")]) == 0
+    target = tmp_path / "results" / "trainings" / "filter"
+    assert capsys.readouterr().out == f"{target}\n"
     assert "/home/me" not in "".join(path.read_text(encoding="utf-8") for path in target.iterdir())
     training = load_training(target)
     assert training.settings["base_model"] == "base" and training.card["settings"] == {"scorer": "base", "top_k": 5}
@@ -220,3 +229,24 @@ def test_a_folder_that_holds_no_finished_training_is_named(folder: Path, name: s
     (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=error):
         load_training(folder)
+
+
+def test_the_labels_of_the_guide_are_the_cheapest_strategy_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = {"all": "111", "one search": "011", "many": "001", "odd": "010", "none": "000", "heart": "100"}
+    methods = ("no_retrieval", "vanilla", "ircot", "deepnote")
+    samples = [
+        make_sample(method, question, {"acc": float(mark)}, question=question)
+        for question, marks in outcomes.items()
+        for method, mark in zip(methods, marks + "1", strict=True)
+    ]
+    scored = replace(make_run("made", {method: {"acc": [1.0]} for method in methods}), samples=samples)
+    guide = (SHIPPED / "docs" / "training.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rag_notes, "load", lambda _: scored, raising=False)
+    exec(guide.partition("```python\n")[2].partition("```")[0], {})
+    lines = (tmp_path / "labels.csv").read_text(encoding="utf-8").splitlines()
+    labels = {"all": "A", "heart": "A", "one search": "B", "odd": "B", "many": "C", "none": "C"}
+    assert (lines[0], dict(line.split(",") for line in lines[1:])) == ("question,label", labels)
+    assert classify("all of it?", "labels.csv") in {"A", "B", "C"}

@@ -6,9 +6,6 @@ from rag_notes.config import Config
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
 
-REFERENCE = "vanilla"
-"""What is left of a method of the note family without any of its parts."""
-
 
 async def run(config: Config, *, progress: bool = True) -> "Ablation":
     """Run the whole methods, their variants and vanilla RAG. Raises as `rag_notes.running.run.run_methods`."""
@@ -24,7 +21,7 @@ class Ablation(Study):
         tables = []
         for whole in dict.fromkeys(settings["method"] for settings in variants.values()):
             if whole in self.config.method:
-                names = {whole, REFERENCE, *(name for name, of in variants.items() if of["method"] == whole)}
+                names = {whole, "vanilla", *(name for name, of in variants.items() if of["method"] == whole)}
                 parts = [run.only([name for name in run.methods if name in names]) for run in self.runs]
                 tables.append(self.results(parts, whole).assign(whole=whole))
         return pd.concat(tables, ignore_index=True)

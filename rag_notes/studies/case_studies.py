@@ -34,15 +34,15 @@ class CaseStudies(Study):
         """The ids of the questions that are shown."""
         return list(self.question_ids) or pick_cases(self.runs[0].frame())
 
-    def answers(self, question_ids: Sequence[str] = ()) -> pd.DataFrame:
-        """Return a row for each case, or for these questions, with a column for each method: `right: its answer`."""
+    def answers(self) -> pd.DataFrame:
+        """Return a row for each case, with a column for each method: `right: its answer`."""
         frame, methods = self.runs[0].frame(), self.runs[0].methods
         texts = frame["error"].fillna(frame["answer"]).str.split().str.join(" ").str[:120]
         wide = frame.assign(cell=frame["correctness"] + ": " + texts).pivot(
             index="question_id", columns="method", values="cell"
         )
         about = frame.drop_duplicates("question_id").set_index("question_id")[["question", "gold"]]
-        return about.join(wide[methods]).loc[list(question_ids) or self.cases].rename_axis("id")
+        return about.join(wide[methods]).loc[self.cases].rename_axis("id")
 
 
 def pick_cases(frame: pd.DataFrame, most: int = 4) -> list[str]:

@@ -85,7 +85,7 @@ def filter_rates(
     table = pd.concat([rates, pd.DataFrame(scores, columns=[by, "rate", "value", "low", "high"])])
     order = pd.Categorical(table[by], verdicts[by].unique())
     cells = paper_cells().query("paper == 'amber' and table == 'text'")
-    paper = {_PAPER.get(row.metric): row.value / 100 for row in cells.itertuples()}
+    paper = {_PAPER.get(row["metric"]): row["value"] / 100 for row in cells.to_dict("records")}
     table = table.assign(order=order, paper=table["rate"].map(paper).astype(float))
     return table.sort_values("order", kind="stable", ignore_index=True).drop(columns="order")
 

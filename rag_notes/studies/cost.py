@@ -1,6 +1,6 @@
 """What methods cost against what they score (DeepNote, Table 9; Chain-of-Note, Table 5)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from rag_notes.metrics.stats import holm, paired_difference
 from rag_notes.rates import PRICED, load_prices, load_speeds
 from rag_notes.report.rows import score_rows
 from rag_notes.report.tables import counts
-from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
 
@@ -75,8 +74,35 @@ class Cost(Study):
         return table.assign(front=pd.concat(fronts))
 
     def equal_tokens(self) -> pd.DataFrame:
-        """Return each method beside a vote of vanilla answers that takes at most its tokens, as `at_equal_tokens`."""
-        return at_equal_tokens(self.runs, self.metric, **self.tests)
+        """Compare each method with the largest vote of vanilla answers that takes no more tokens.
+
+        `vote` is vanilla RAG with the most samples among those that take at most the method's mean tokens a question; a
+        cheaper method has no row. `difference` is the method's score minus the vote's on the `n` questions that both
+        answered, with interval and p of the paired test; `p_holm` is corrected for the rows of a data set.
+        """
+        methods = {name: method for run in self.runs for name, method in run.info.methods.items()}
+        votes = {name: of.settings.get("samples", 1) for name, of in methods.items() if of.family == "vanilla"}
+        frame, tables = self.frame(), []
+        for dataset, answers in frame[frame["error"].isna() & frame[self.metric].notna()].groupby(
+            "dataset", sort=False
+        ):
+            tokens = answers.groupby("method", sort=False)["tokens"].mean()
+            scores = answers.pivot_table(index="question_id", columns="method", values=self.metric, sort=False)
+            cluster = answers.drop_duplicates("question_id").set_index("question_id")["cluster"]
+            rows = []
+            for method in (name for name in tokens.index if name not in votes):
+                affordable = [name for name in votes if name in tokens and tokens[name] <= tokens[method]]
+                pairs = scores[[method, max(affordable, key=votes.__getitem__)]].dropna() if affordable else scores[:0]
+                if len(pairs):
+                    vote, clusters = pairs.columns[1], cluster[pairs.index].tolist() if self.config.clusters else None
+                    test = paired_difference(
+                        *(pairs[name].tolist() for name in pairs), clusters=clusters, **self.intervals
+                    )
+                    row = {"dataset": dataset, "method": method, "tokens": tokens[method], "vote": vote}
+                    row |= {"samples": votes[vote], "vote_tokens": tokens[vote], "n": test.n, "difference": test.mean}
+                    rows.append(row | {"low": test.low, "high": test.high, "p": test.p})
+            tables.append(pd.DataFrame(rows).assign(p_holm=holm([row["p"] for row in rows])))
+        return pd.concat(tables, ignore_index=True)
 
 
 def with_costs(frame: pd.DataFrame, price: Price, speed: Price) -> pd.DataFrame:
@@ -96,38 +122,3 @@ def on_front(costs: pd.Series, scores: pd.Series) -> pd.Series:
         for cost, score in zip(costs, scores, strict=True)
     ]
     return ~pd.Series(beaten, costs.index)
-
-
-def at_equal_tokens(runs: Sequence[Run], metric: str, *, clusters: bool = False, **settings: Any) -> pd.DataFrame:
-    """Compare each method with the largest vote of vanilla answers that takes no more tokens: is asking again as good?
-
-    `vote` is vanilla RAG with the most samples among those that take at most the method's mean tokens a question;
-    a method that is cheaper than each of them has no row. `difference` is the method's score minus the vote's on the
-    `n` questions that both answered, with interval and p of the paired test; `p_holm` is corrected for the rows of a
-    data set.
-    """
-    votes = {
-        name: method.settings.get("samples", 1)
-        for run in runs
-        for name, method in run.info.methods.items()
-        if method.family == "vanilla"
-    }
-    frame = pd.concat([run.frame() for run in runs])
-    tables = []
-    for dataset, answers in frame[frame["error"].isna() & frame[metric].notna()].groupby("dataset", sort=False):
-        tokens = answers.groupby("method", sort=False)["tokens"].mean()
-        scores = answers.pivot_table(index="question_id", columns="method", values=metric, sort=False)
-        cluster = answers.drop_duplicates("question_id").set_index("question_id")["cluster"]
-        rows = []
-        for method in (name for name in tokens.index if name not in votes):
-            affordable = [name for name in votes if name in tokens and tokens[name] <= tokens[method]]
-            pairs = scores[[method, max(affordable, key=votes.__getitem__)]].dropna() if affordable else scores[:0]
-            if len(pairs):
-                vote = pairs.columns[1]
-                of_pair = cluster[pairs.index].tolist() if clusters else None
-                test = paired_difference(pairs[method].tolist(), pairs[vote].tolist(), clusters=of_pair, **settings)
-                row = {"dataset": dataset, "method": method, "tokens": tokens[method], "vote": vote}
-                row |= {"samples": votes[vote], "vote_tokens": tokens[vote], "n": test.n, "difference": test.mean}
-                rows.append(row | {"low": test.low, "high": test.high, "p": test.p})
-        tables.append(pd.DataFrame(rows).assign(p_holm=holm([row["p"] for row in rows])))
-    return pd.concat(tables, ignore_index=True)

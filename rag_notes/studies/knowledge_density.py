@@ -1,7 +1,7 @@
 """How much of what an answer is made from is evidence, and how good the answer is (DeepNote, section 5.3, Figure 3)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,15 +15,12 @@ from rag_notes.metrics.answer import normalize_answer, tokens
 from rag_notes.report.rows import described
 from rag_notes.report.tables import ANSWER_METRICS
 from rag_notes.running.annotate import annotate
-from rag_notes.running.records import Run, Sample
 from rag_notes.running.run import one_repeat, run_methods
+from rag_notes.running.samples import Sample
 from rag_notes.studies.base import Study, means
 from rag_notes.types import InputError, Language, Passage, Question
 
-QUANTITIES = (
-    *("reference_tokens", "evidence_tokens", "density", "density_marked", "density_parsed"),
-    "performance",
-)
+QUANTITIES = ["reference_tokens", "evidence_tokens", "density", "density_marked", "density_parsed", "performance"]
 """What is measured of an answer; all but the tokens are shares from 0 to 1."""
 
 _NO_EVIDENCE = frozenset({"none", "无"})
@@ -45,22 +42,25 @@ class KnowledgeDensity(Study):
     """Length and density of the references, and how good the answers made from them are."""
 
     def answers(self) -> pd.DataFrame:
-        """Return a row for each answer, as `knowledge_density`."""
-        runs = [run for run in self.runs if run.info.condition.annotates is None]
-        return knowledge_density(runs, [run for run in self.runs if run.info.condition.annotates == "evidence"])
+        """Return a row for each answer without error: its reference, the evidence marked in it, and its score.
+
+        Tokens are what spaces separate and has a letter or digit, in Chinese jieba's words. `density` is evidence /
+        reference tokens: 0 where the model named no evidence (`no_evidence`) and where its response could not be read
+        (`parse_failure`), NaN for an empty reference and where the evidence could not be asked for. `density_parsed`
+        leaves the parse failures out. `density_marked` is the paper's: the tokens of all that the model named as
+        evidence, copied word for word or not. `performance` is the mean of the metrics of the question's task, 0 to 1.
+        """
+        rows, names = [], ["dataset", "method", "question_id"]
+        samples = [((run.dataset, one.method, one.question.id), run, one) for run in self.runs for one in run.samples]
+        marked = {key: sample for key, run, sample in samples if run.info.condition.annotates == "evidence"}
+        for key, run, sample in samples:
+            if run.info.condition.annotates is None and sample.error is None:
+                rows.append(dict(zip(names, key, strict=True)) | _density(sample, marked.get(key)))
+        return pd.DataFrame(rows, columns=[*names, *QUANTITIES, "parse_failure", "no_evidence"])
 
     def table(self) -> pd.DataFrame:
-        """Return the mean of every quantity of `knowledge_density` with its interval, by method."""
+        """Return the mean of every quantity of `answers` with its interval, by method."""
         return described(means(self.answers(), ["dataset", "method"], QUANTITIES, **self.intervals), self.runs)
-
-    def responses(self) -> pd.DataFrame:
-        """Return how many answers there are by method, and how many responses name no evidence or cannot be read."""
-        rows = self.answers().assign(
-            marked=lambda rows: rows["evidence_tokens"].notna(), empty=lambda rows: rows["reference_tokens"] == 0
-        )
-        groups = rows.groupby(["dataset", "method"], sort=False)
-        sums = groups[["marked", "empty", "no_evidence", "parse_failure"]].sum()
-        return sums.assign(answers=groups.size()).reset_index()
 
 
 async def mark_evidence(
@@ -89,45 +89,19 @@ def reference_of(sample: Sample) -> list[dict[str, str]] | str:
     Raises InputError for a method that neither writes notes nor searches just once.
     """
     notes = [event.text for event in sample.trace if isinstance(event, Note) and event.kept]
-    if notes:
-        return notes[-1]
     made = searches(sample.trace)
-    if len(made) != 1:
+    if not notes and len(made) != 1:
         raise InputError(
             f"{sample.method} made {len(made)} searches and no note for {sample.question.id}: what it answered from "
             "is not known; choose methods that write notes or search once"
         )
-    return [asdict(passage) for passage in made[0].read]
+    return notes[-1] if notes else [asdict(passage) for passage in made[0].read]
 
 
 def reference_texts(reference: list[dict[str, str]] | str) -> list[str]:
-    """Return the texts whose sentences and tokens count: the note, or the passages without titles; no bullets, no bold.
-
-    Empty ones are left out.
-    """
+    """Return the texts whose words count: the note, or the passages without titles; without bullets and bold."""
     texts = [reference] if isinstance(reference, str) else [passage["text"] for passage in reference]
-    return [text for text in ("\n".join(parse_lines(text.replace("**", ""))) for text in texts) if text]
-
-
-def knowledge_density(runs: Sequence[Run], evidence: Sequence[Run]) -> pd.DataFrame:
-    """Return a row for each answer of `runs` without error: its reference, the evidence marked in it, and its score.
-
-    Tokens are what spaces separate and has a letter or digit, in Chinese jieba's words. `density` is evidence /
-    reference tokens: 0 where the model named no evidence (`no_evidence`) and where its response could not be read
-    (`parse_failure`), NaN for an empty reference and where the evidence could not be asked for. `density_parsed`
-    leaves the parse failures out. `density_marked` is the paper's: the tokens of all that the model named as evidence,
-    copied word for word or not. `performance` is the mean of the metrics of the question's task, from 0 to 1.
-    """
-    marked = {(run.dataset, sample.method, sample.question.id): sample for run in evidence for sample in run.samples}
-    rows = [
-        {"dataset": run.dataset, "method": sample.method, "question_id": sample.question.id}
-        | _density(sample, marked.get((run.dataset, sample.method, sample.question.id)))
-        for run in runs
-        for sample in run.samples
-        if sample.error is None
-    ]
-    flags = ("parse_failure", "no_evidence")
-    return pd.DataFrame(rows, columns=["dataset", "method", "question_id", *QUANTITIES, *flags])
+    return [text for text in map(_plain, texts) if text]
 
 
 def _density(sample: Sample, marked: Sample | None) -> dict[str, Any]:
@@ -141,12 +115,15 @@ def _density(sample: Sample, marked: Sample | None) -> dict[str, Any]:
     evidence, failed = _count(marked.answer, language), bool(marked.counts.parse_failures)
     row |= {"evidence_tokens": evidence, "parse_failure": failed}
     if reference:
-        lines = [line for ask in answered(marked.trace) for line in parse_lines((ask.response or "").replace("**", ""))]
-        text = "\n".join(lines)
-        tokens_marked = 0 if failed or normalize_answer(text, language) in _NO_EVIDENCE else _count(text, language)
-        row |= {"density": evidence / reference, "density_marked": tokens_marked / reference}
+        text = "\n".join(_plain(ask.response or "") for ask in answered(marked.trace))
+        none = failed or normalize_answer(text, language) in _NO_EVIDENCE
+        row |= {"density": evidence / reference, "density_marked": 0 if none else _count(text, language) / reference}
         row |= {"density_parsed": math.nan if failed else row["density"], "no_evidence": not evidence and not failed}
     return row
+
+
+def _plain(text: str) -> str:
+    return "\n".join(parse_lines(text.replace("**", "")))
 
 
 def _count(text: str, language: Language) -> int:

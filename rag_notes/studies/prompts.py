@@ -33,11 +33,6 @@ class Prompts(Study):
     by_set: dict[str, list[Run]]
 
     def table(self) -> pd.DataFrame:
-        """Return the scores with intervals for each set, named in `prompts`; nothing is tested."""
-        tables = [self.results(runs, None).assign(prompts=name) for name, runs in self.by_set.items()]
-        return pd.concat(tables, ignore_index=True)
-
-    def differences(self) -> pd.DataFrame:
         """Return a row for each data set, method and metric of `compare_runs`: small minus papers."""
         pairs = zip(*(self.by_set[name] for name in SETS), strict=True) if len(self.by_set) == len(SETS) else ()
         tables = [

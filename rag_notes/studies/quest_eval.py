@@ -1,8 +1,6 @@
 """RAGQuestEval: the model asks, and answers from the gold answer and from the generated text (CRUD-RAG)."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pandas as pd
 
@@ -13,10 +11,10 @@ from rag_notes.methods.rag import Rag
 from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scores
 from rag_notes.report.tables import QUEST_METRICS
 from rag_notes.running.annotate import annotate
-from rag_notes.running.records import Run, Sample
+from rag_notes.running.quest_scores import quest_texts, with_quest_scores
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study
-from rag_notes.types import InputError, Question
+from rag_notes.types import Question
 
 
 async def run(config: Config, *, progress: bool = True) -> "QuestEval":
@@ -36,31 +34,9 @@ class QuestEval(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the scores of RAGQuestEval with intervals and tests."""
-        table = self.results(with_quest_scores(self.runs), self.config.baseline)
+        scored = with_quest_scores({str(number): run for number, run in enumerate(self.runs)}).values()
+        table = self.results([run for run in scored if run.info.condition.annotates is None], self.config.baseline)
         return table[table["metric"].isin(QUEST_METRICS)].reset_index(drop=True)
-
-
-def with_quest_scores(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that answer, their frames with the scores that the annotations among the runs have for them."""
-    scored = []
-    for run in runs:
-        if run.info.condition.annotates is None:
-            frame = run.frame()
-            for annotation in runs:
-                if annotation.dataset == run.dataset and annotation.info.condition.annotates == "quest_eval":
-                    answers = annotation.frame().query("error.isna()")
-                    scores = pd.DataFrame([json.loads(answer)["scores"] for answer in answers["answer"]])
-                    keys = ["method", "question_id"]
-                    frame = frame.merge(scores.assign(**{key: list(answers[key]) for key in keys}), "left", keys)
-            scored.append(replace(run, table=frame))
-    return scored
-
-
-def quest_texts(sample: Sample) -> dict[str, str]:
-    """Return what RAGQuestEval reads of an answer. Raises InputError for a question without gold answer."""
-    if not sample.gold:
-        raise InputError(f"question {sample.question.id} has no gold answer to make questions from; leave it out")
-    return {"gold": sample.gold[0], "generated": sample.answer}
 
 
 async def quest_eval(texts: Mapping[str, dict[str, str]], rag: Rag, question: Question, *, sha256: str) -> str:
@@ -74,7 +50,9 @@ async def quest_eval(texts: Mapping[str, dict[str, str]], rag: Rag, question: Qu
     if not questions:
         rag.parse_failure("quest_questions")
         return canonical_json({"questions": [], "gold": [], "generated": [], "scores": {}})
-    answers = {name: await _answers(rag, question, text, questions) for name, text in texts[question.id].items()}
+    answers = {
+        name: await _answers(rag, question, texts[question.id][name], questions) for name in ("gold", "generated")
+    }
     scores = quest_scores(answers["gold"], answers["generated"], question.language)
     return canonical_json({"questions": questions} | answers | {"scores": scores})
 

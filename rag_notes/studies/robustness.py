@@ -9,12 +9,10 @@ from rag_notes.config import Config, ConfigError, build_methods
 from rag_notes.events import searches
 from rag_notes.metrics.stats import paired_difference
 from rag_notes.papers.numbers import paper_cells
-from rag_notes.report.rows import described
-from rag_notes.report.tables import counts
 from rag_notes.retrieval.noise import is_gold
 from rag_notes.running.records import Run
 from rag_notes.running.run import one_repeat, run_methods
-from rag_notes.studies.base import Study, means
+from rag_notes.studies.base import Study
 
 
 async def run(config: Config, *, progress: bool = True) -> "Robustness":
@@ -57,10 +55,11 @@ class Robustness(Study):
         return table.sort_values(["dataset", "noise_percent"], kind="stable", ignore_index=True)
 
     def passages(self) -> pd.DataFrame:
-        """Return the mean numbers of gold and noise passages read, and the shares of questions with all gold passages
-        and with a gold answer among them: the most that reading alone could reach.
+        """Return the mean numbers of `gold` and `noise` passages that questions were asked with, by noise.
+
+        `all_gold` and `answer` are the shares of questions with all gold passages and with a gold answer among them:
+        the most that reading alone could reach.
         """
-        columns = {"all_gold_first": "all_gold", "answer_in_passages_first": "answer"}
         rows: list[dict[str, Any]] = []
         for run in self.noisy:
             for sample in run.samples:
@@ -68,7 +67,10 @@ class Robustness(Study):
                     gold = [is_gold(sample.question, passage) for passage in searches(sample.trace)[0].read]
                     names = {"dataset": run.dataset, "noise_percent": run.info.condition.noise_percent}
                     row = names | {"method": sample.method, "gold": sum(gold), "noise": len(gold) - sum(gold)}
-                    rows.append(row | {new: sample.metrics.get(name, math.nan) for name, new in columns.items()})
+                    all_gold, answer = (
+                        sample.metrics.get(f"{name}_first") for name in ("all_gold", "answer_in_passages")
+                    )
+                    rows.append(row | {"all_gold": all_gold, "answer": answer})
         groups = pd.DataFrame(rows).groupby(["dataset", "noise_percent", "method"], sort=False)
         return groups.mean().assign(questions=groups.size()).reset_index()
 
@@ -80,9 +82,9 @@ class Robustness(Study):
         """
         paper = paper_noise(metric).set_index(["method", "noise_percent"])["mean"]
         frame = pd.concat([run.frame().assign(dataset=run.dataset) for run in self.noisy])
+        least, most = frame["noise_percent"].min(), frame["noise_percent"].max()
         rows = []
         for (dataset, method), answers in frame.groupby(["dataset", "method"], sort=False):
-            least, most = answers["noise_percent"].min(), answers["noise_percent"].max()
             wide = answers.pivot(index="question_id", columns="noise_percent", values=metric)[[least, most]]
             pairs = wide.loc[answers["question_id"].unique()].dropna()  # the bootstrap depends on the order
             row: dict[str, Any] = {"dataset": dataset, "method": method, "n": len(pairs)}
@@ -92,24 +94,6 @@ class Robustness(Study):
             row["paper"] = (paper.get((method, 100), math.nan) - paper.get((method, 0), math.nan)) / 100
             rows.append(row)
         return pd.DataFrame(rows, columns=["dataset", "method", "change", "low", "high", "p", "n", "paper"])
-
-    def declined(self) -> pd.DataFrame:
-        """Return the share of unanswerable questions that were declined, without noise, with intervals and tests."""
-        return self.results(self.plain, self.config.baseline).query("metric == 'reject'")
-
-    def declined_of_all(self) -> pd.DataFrame:
-        """Return the share of all questions that were declined, answerable ones among them (RR of Table 4)."""
-        return described(counts(self.plain, ["rejected"], **self.tests), self.plain)
-
-    def by_answer_found(self) -> pd.DataFrame:
-        """Return the mean scores of the questions with (1) and without (0) a gold answer in the first search.
-
-        All methods are compared on the same questions (section 3.2): one counts as found if any method's search did.
-        """
-        frame = pd.concat([run.frame() for run in self.plain])
-        found = frame.groupby(["dataset", "question_id"])["answer_in_passages_first"].transform("max")
-        answers = frame.assign(answer_found=found).dropna(subset="answer_found")
-        return means(answers, ["dataset", "answer_found", "method"], ["em", "f1", "acc"], **self.intervals)
 
 
 def paper_noise(metric: str = "f1") -> pd.DataFrame:

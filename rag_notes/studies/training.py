@@ -94,10 +94,10 @@ def before_and_after(runs: Iterable[Run]) -> list[BeforeAfter]:
     models = Counter(key[:2] for key in {(pair.before.label, pair.data, pair.models) for pair in pairs})
     pairs = [pair._replace(variant=pair.models if models[pair.before.label, pair.data] > 1 else "") for pair in pairs]
     twins = Counter((pair.before.label, pair.trained_on) for pair in pairs)
-    for place, pair in enumerate(pairs):
+    for number, pair in enumerate(pairs):
         if twins[pair.before.label, pair.trained_on] > 1:
             names = [pair.variant, pair.after.info.fingerprint[:4]]
-            pairs[place] = pair._replace(variant=", ".join(filter(None, names)))
+            pairs[number] = pair._replace(variant=", ".join(filter(None, names)))
     return sorted(pairs, key=lambda pair: (pair.data, pair.before.label, pair.variant, pair.threshold))
 
 
@@ -183,9 +183,9 @@ class TrainingStudy(Study):
         rows = []
         for key, questions in self._questions():
             if {"rejected_a", "rejected_b"} <= {*questions}:
-                both = questions[["rejected_a", "rejected_b"]].dropna().astype(int)
-                rows += [(*key, "before", both["rejected_a"].sum(), len(both))] if len(both) else []
-                rows += [(*key, "after", both["rejected_b"].sum(), len(both))] if len(both) else []
+                scores = questions[["rejected_a", "rejected_b"]].dropna().astype(int)
+                for when, declined in zip(("before", "after"), scores.sum(), strict=True):
+                    rows += [(*key, when, declined, len(scores))] if len(scores) else []
         return with_shares(pd.DataFrame(rows, columns=[*_KEY, "when", "count", "of"]), self.config.confidence)
 
     def parse_failures(self) -> pd.DataFrame:

@@ -92,6 +92,11 @@ def load_training(folder: str | Path) -> Training:
     return Training(Path(folder).resolve().name, recipe["settings"], recipe["data"], recipe["versions"], metrics)
 
 
+def is_training(folder: str | Path) -> bool:
+    """Return whether a folder is that of a training rather than of a run."""
+    return (Path(folder) / RECIPE).is_file()
+
+
 def published_trainings() -> list[Path]:
     """Return the folders of the trainings that come with the project, by name."""
     return sorted(file.parent for file in SHIPPED.glob(f"data/results/trainings/*/{RECIPE}"))

@@ -23,7 +23,7 @@ from rag_notes.config import (
 from rag_notes.files import here
 from rag_notes.llm.client import LLM
 from rag_notes.methods.about import about_of, settings_of
-from rag_notes.running.evaluate import describe
+from rag_notes.running.describe import describe
 from rag_notes.running.records import Condition
 from rag_notes.training.cards import card_table, write_examples
 from rag_notes.training.examples import Batch, Data, make_examples, training_questions
@@ -67,7 +67,7 @@ def load_data(name: str, options: Sequence[str]) -> tuple[Config, Data]:
     Raises ConfigError where an option does not fit, a size is of no stage, and where several data sets are chosen.
     """
     data_options = [option for option in options if option.lstrip("+~").startswith("training_data.")]
-    settings = load_settings("training_data", [f"+training_data={name}", *data_options], passed=1, then=Data)
+    settings = load_settings("training_data", [f"+training_data={name}", *data_options], passed=1, after=Data)
     config = load_config([option for option in options if option not in data_options])
     if len(config.dataset) != 1:
         raise ConfigError(f"training data is made from one data set, not from {list(config.dataset)}: dataset=NAME")
