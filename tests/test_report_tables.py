@@ -172,10 +172,11 @@ def test_missing_answers_are_in_the_caption() -> None:
     samples = [make_sample("vanilla", f"q{number}", {"em": 1.0}) for number in range(12)]
     samples += [make_sample("one_note", f"q{number}", {"em": 1.0}) for number in range(7)]
     samples += [make_sample("one_note", f"q{number}", {}, error=miss) for number in range(7, 12)]
-    samples += [make_sample("amber", "q0", {}, error="stage answer_short: refused")]
+    samples += [make_sample("amber", "q0", {}, error="stage answer_short: <b>")]
     table = scores_table([Run(make_info("toy", ["vanilla", "one_note", "amber"]), samples)])
     assert '5 of 12 answers of one_note are missing: not recorded; use llm="openai".' in table.caption
-    assert "1 of 1 answers of amber are missing: stage answer_short: refused." in table.caption
+    assert "1 of 1 answers of amber are missing: stage answer_short: <b>." in table.caption
+    assert "<b>" not in table._repr_html_() and "answer_short: &lt;b&gt;" in table._repr_html_()
     nothing = scores_table([make_run("toy", {"vanilla": {"em": [None]}})])
     assert repr(nothing).startswith("(empty)") and "No question was answered" in nothing._repr_html_()
 

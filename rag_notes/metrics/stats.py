@@ -266,7 +266,7 @@ def _bootstrap(
     return Interval(float(low), float(high), method if sizes is None else f"cluster {method}")
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=12)
 def _resamples(n: int, resamples: int, seed: int, paired: bool) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """The values, of n, that each resample draws, a row each; and how often it draws each value, a column each."""
     rng = np.random.default_rng(seed)

@@ -67,12 +67,9 @@ class Comparison:
 
     def _parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
         level, (a, b) = self.table["confidence"].iloc[0], self.names
-        yield (
-            f"{b} minus {a}, scores in %, with {100 * level:g} % intervals; * p < {1 - level:.2g} after Holm",
-            differences(self.table, self.names, by=()).set_index(
-                ["method", "metric"][len(set(self.table["method_a"])) == 1 :]
-            ),
-        )
+        table = differences(self.table, self.names, by=()).set_index(["method", "metric"])
+        table = table.droplevel("method") if table.index.get_level_values("method").nunique() == 1 else table
+        yield f"{b} minus {a}, scores in %, with {100 * level:g} % intervals; * p < {1 - level:.2g} after Holm", table
         for change, meaning in CHANGES.items():
             rows = self.questions[self.questions["change"] == change]
             texts = {"question": "question_a", "gold": "gold_a", a: "answer_a", b: "answer_b"}

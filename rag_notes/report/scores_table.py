@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from textwrap import fill
 from typing import Any
 
@@ -93,19 +94,25 @@ def as_text(table: pd.DataFrame) -> str:
     """A table of texts, aligned left, in lines of at most `WIDTH` characters; further columns follow below."""
     if table.empty:
         return "(empty)"
-    padded = table.apply(lambda column: column.str.ljust(column.str.len().max()))
-    heads = pd.MultiIndex.from_tuples([column if isinstance(column, tuple) else (column,) for column in table.columns])
-    lines = padded.set_axis(heads, axis=1).to_string(line_width=WIDTH, justify="left", col_space=1).splitlines()
+    table = _without_names(table).apply(lambda column: column.str.ljust(column.str.len().max()))
+    table.columns = pd.MultiIndex.from_tuples([name if isinstance(name, tuple) else (name,) for name in table.columns])
+    lines = table.to_string(line_width=WIDTH, justify="left", col_space=1).splitlines()
     return "\n".join(line.rstrip() for line in lines)
 
 
 def styled(table: pd.DataFrame, uuid: str, caption: str = "") -> Styler:
     """A table of texts for a notebook, the same bytes each time: pandas would draw a `uuid` at random."""
-    styler = Styler(table, uuid=uuid, cell_ids=False, caption=caption or None).format(escape="html")
-    styler = styler.format_index(escape="html").format_index(axis="columns", escape="html")
-    styles: list[Any] = [{"selector": "caption", "props": _CAPTION_STYLE}]
-    styles.append({"selector": "td, th", "props": "white-space: nowrap; text-align: left; vertical-align: top"})
-    return styler.set_table_styles(styles)
+    styler = Styler(_without_names(table), uuid=uuid, cell_ids=False, caption=escape(caption) or None)
+    styler = styler.format(escape="html").format_index(escape="html").format_index(axis="columns", escape="html")
+    wrap = "normal" if table.size and table.map(len).max().max() > WIDTH // 2 else "nowrap"
+    cells: Any = {"selector": "td, th", "props": f"white-space: {wrap}; text-align: left; vertical-align: top"}
+    return styler.set_table_styles([{"selector": "caption", "props": _CAPTION_STYLE}, cells])
+
+
+def _without_names(table: pd.DataFrame) -> pd.DataFrame:
+    """The table without the names of its rows' and columns' levels, which its cells explain."""
+    rows, columns = ([None] * axis.nlevels for axis in (table.index, table.columns))
+    return table.set_axis(table.index.set_names(rows), axis=0).set_axis(table.columns.set_names(columns), axis=1)
 
 
 def cell_text(row: Mapping[Any, Any], most: int) -> str:

@@ -168,9 +168,9 @@ def scores_table(
     if unknown := [metric for metric in metrics or () if metric not in available]:
         raise InputError(f"no answer has the metric {unknown[0]!r}; there is {', '.join(available) or 'none'}")
     if metrics is None:
-        passages = [metric for metric in RETRIEVAL_METRICS if metric in available]
+        passages = [metric for metric in RETRIEVAL_METRICS if metric in available and metric.endswith("_seen")]
         answers = sorted(set(available) & set(_SHORT), key=_SHORT.index)
-        metrics = answers[:1] if by else answers[:2] + passages[1:2]
+        metrics = answers[:1] if by else answers[:2] + passages[:1]
     return ScoresTable(described(table, runs), tuple(metrics), _missing(runs))
 
 

@@ -51,20 +51,20 @@ class Trace:
     others: Sequence[Sample] = ()
 
     def _repr_html_(self) -> str:
-        pages = [_html(sample) for sample in (self.sample, *self.others)]
+        page = _html(self.sample)
         if self.others:
-            group = f'<details name="{escape(f"trace of {self.sample.question.id}")}"'
-            heads = [
-                f"{escape(method_label(each.method))} {_answer_html(each)}" for each in (self.sample, *self.others)
-            ]
-            pages = [
-                f"{group}><summary>{head}</summary>{page}</details>" for head, page in zip(heads, pages, strict=True)
-            ]
-            pages[0] = pages[0].replace(group, f"{group} open", 1)
-        return f'{_CSS}<div class="rag-trace">{"".join(pages)}</div>'
+            group = escape(f"trace of {self.sample.question.id}")
+            heads = {each.method: f"{escape(method_label(each.method))} {_answer_html(each)}" for each in self._samples}
+            tabs = [f"<summary>{heads[each.method]}</summary>{_html(each)}</details>" for each in self._samples]
+            page = f'<details name="{group}" open>' + f'<details name="{group}">'.join(tabs)
+        return f'{_CSS}<div class="rag-trace">{page}</div>'
 
     def __repr__(self) -> str:
-        return "\n\n\n".join(map(_text, (self.sample, *self.others)))
+        return "\n\n\n".join(map(_text, self._samples))
+
+    @property
+    def _samples(self) -> Sequence[Sample]:
+        return self.sample, *self.others
 
 
 def show_trace(run: Run, method: str | Sequence[str] | None = None, question_id: str | None = None) -> Any:
@@ -106,9 +106,7 @@ def _picker(run: Run, methods: Sequence[str], questions: Any) -> Any:
         import ipywidgets  # noqa: PLC0415 - only notebooks have it
     except ImportError:
         raise InputError("name a method and a question, or install ipywidgets for a picker of both") from None
-    options = [
-        (f"{id_}: {text}", id_) for id_, text in zip(questions["question_id"], questions["question"], strict=True)
-    ]
+    options = [(f"{row.question_id}: {row.question}", row.question_id) for row in questions.itertuples()]
     method = ipywidgets.Dropdown(options=[(method_label(name), name) for name in methods], description="method")
     question = ipywidgets.Dropdown(options=options, description="question", layout={"width": "60rem"})
     page = ipywidgets.HTML()
