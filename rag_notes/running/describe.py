@@ -5,6 +5,7 @@ import importlib.metadata
 import platform
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -66,9 +67,7 @@ def function_of(method: Callable[..., Any]) -> Callable[..., Any]:
 def _git() -> dict[str, Any]:
     """Commit and dirty flag of the code that runs; empty where it is not a git checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "status", "--porcelain=v2", "--branch"]
-    try:
-        status = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
-        commit, *changes = status.splitlines()
-        return {"commit": commit.split()[-1], "dirty": any(not line.startswith("#") for line in changes)}
-    except (OSError, subprocess.SubprocessError):
-        return {}
+    with suppress(OSError, subprocess.SubprocessError):
+        status = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.splitlines()
+        return {"commit": status[0].split()[-1], "dirty": any(not line.startswith("#") for line in status)}
+    return {}

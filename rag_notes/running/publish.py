@@ -43,14 +43,15 @@ def without_text(run: Run) -> Run:
     """
     if run.info.published:
         return run
-    frame = run.frame().assign(question="", gold="", answer=lambda frame: frame["answer"].map(_short))
+    frame = run.frame().assign(question="", gold="")
+    frame["answer"] = [answer if len(answer) <= SHORT else _digest(answer) for answer in frame["answer"]]
     frame["error"] = frame["error_kind"].notna().map({True: "(not published)", False: None})
-    words = [
-        (sample.method, sample.question.id, _trace(sample.trace, sample.question), _digest(" ".join(requests)))
-        for sample in run.samples
-        for requests in [[ask.key[:16] for ask in answered(sample.trace)]]
-    ]
-    frame = frame.merge(pd.DataFrame(words, columns=[*_KEY, "trace", "requests"]), "left", _KEY)
+    rows = []
+    for sample in run.samples:
+        words = filter(None, (_word(event, sample.question) for event in sample.trace))
+        requests = " ".join(ask.key[:16] for ask in answered(sample.trace))
+        rows.append((sample.method, sample.question.id, " ".join(words), _digest(requests)))
+    frame = frame.merge(pd.DataFrame(rows, columns=[*_KEY, "trace", "requests"]), "left", _KEY)
     return Run(replace(run.info, published=True), (), run.folder, frame)
 
 
@@ -84,11 +85,9 @@ def published_runs(folder: str | Path = PUBLISHED) -> list[Run]:
     """Return the published runs, in the order of their names, `run.folder.name`. Raises RecordError as it reads."""
     infos = _read_infos(Path(folder))
     datasets = {info.dataset.name for info in infos.values()}
-    tables = {
-        dataset: dict(iter(_read_table(Path(folder) / f"{dataset}.csv.xz").groupby("run"))) for dataset in datasets
-    }
+    tables = {name: _read_table(Path(folder) / f"{name}.csv.xz").groupby("run") for name in datasets}
     return [
-        Run(info, (), Path(folder) / name, _frame(info, tables[info.dataset.name][name]))
+        Run(info, (), Path(folder) / name, _frame(info, tables[info.dataset.name].get_group(name)))
         for name, info in infos.items()
     ]
 
@@ -115,10 +114,6 @@ def check(run: Run, published: Run) -> Counter[tuple[str, str]]:
     return Counter(zip(pairs["method"], result, strict=True))
 
 
-def _trace(trace: Sequence[Event], question: Question) -> str:
-    return " ".join(filter(None, (_word(event, question) for event in trace)))
-
-
 def _word(event: Event, question: Question) -> str:
     """One word: `search:01000`, 1 for a gold passage; `stage` of a call, with a verdict as in `stage=useful`; `!stage`
     of a response that could not be read; `stage>outcome` of a decision by rule; nothing for notes and stops.
@@ -135,10 +130,6 @@ def _word(event: Event, question: Question) -> str:
         case Decision() if len(event.outcome.split()) <= 3:  # a label, no text
             return "_".join(f"{event.what}>{event.outcome}".split())
     return ""
-
-
-def _short(answer: str) -> str:
-    return answer if len(answer) <= SHORT else _digest(answer)
 
 
 def _digest(text: str) -> str:

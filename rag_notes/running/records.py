@@ -153,26 +153,23 @@ class Run:
         """Return the part of this run that these methods answered. Raises KeyError for one that it does not have."""
         chosen = {name: self.info.methods[name] for name in methods}
         table = None if self.table is None else self.table[self.table["method"].isin(chosen)]
-        samples: Iterable[Sample] = [sample for sample in self._of(*chosen) if sample.method in chosen]
-        if isinstance(self.samples, SampleFile):
-            samples = self._of(*chosen)
-        return replace(self, info=replace(self.info, methods=chosen), samples=samples, table=table)
+        return replace(self, info=replace(self.info, methods=chosen), samples=self._of(*chosen), table=table)
 
     def of(self, method: str) -> list[Sample]:
         """Return the samples of one method, in the order of the questions."""
-        return [sample for sample in self._of(method) if sample.method == method]
+        return list(self._of(method))
 
     def sample(self, method: str, question_id: str) -> Sample:
         """Return the sample of one method on one question. Raises KeyError where the run has none."""
         for sample in self._of(method, question_id=question_id):
-            if (sample.method, sample.question.id) == (method, question_id):
-                return sample
+            return sample
         raise KeyError(f"no sample of {method!r} on {question_id!r} in this run of {self.methods}")
 
     def _of(self, *methods: str, question_id: str | None = None) -> Iterable[Sample]:
-        """The samples, of a file these alone, since parsing takes long."""
-        samples = self.samples
-        return SampleFile(samples.path, methods, question_id) if isinstance(samples, SampleFile) else samples
+        if isinstance(self.samples, SampleFile):  # where parsing all would take long
+            return SampleFile(self.samples.path, methods, question_id)
+        samples = [sample for sample in self.samples if sample.method in methods]
+        return [sample for sample in samples if question_id in (None, sample.question.id)]
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each answer: settings, question, gold, answer, error, each score and count.
@@ -194,7 +191,7 @@ def require_text(run: Run) -> None:
     """Raise InputError for a run that was published without its texts, which what comes next reads."""
     if run.info.published:
         raise InputError(
-            f"{run.folder}: was published without the text of passages, notes and responses; make the run yourself"
+            f"{run.folder}: was published without the text of passages and responses; make the run yourself"
         )
 
 
