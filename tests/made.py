@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from rag_notes.events import Ask, Counts, Event, Found, Search
-from rag_notes.report.cells import method_label
+from rag_notes.methods.about import label_of
 from rag_notes.report.scores_table import ScoresTable
 from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, RunInfo, Sample, SampleError
 from rag_notes.types import Question
@@ -94,7 +94,7 @@ def row_of(table: pd.DataFrame, /, **where: str) -> dict[Any, Any]:
 def shown_cell(table: pd.DataFrame, method: str, metric: str) -> str:
     """The cell that a table of scores of one data set shows for a method and a metric."""
     wide = ScoresTable(table).wide.droplevel("questions", axis="columns")
-    return str(wide.loc[method_label(method), metric])
+    return str(wide.loc[label_of(method), metric])
 
 
 def drawn_texts(figure: Figure) -> list[tuple[Text, Any]]:

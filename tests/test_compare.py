@@ -1,15 +1,13 @@
-"""Comparisons of two runs or methods, of all pairs of methods, and of retrievers: by hand, and against scipy."""
+"""Comparisons of two runs or methods, of all pairs of methods, and of retrievers, by hand."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy import stats
 
-from rag_notes.report.compare import CHANGES, Comparison, compare_runs, differences
+from rag_notes.report.compare import CHANGES, Comparison, compare_runs
 from rag_notes.report.pairs import method_pairs
 from rag_notes.report.retrieval import retrieval_scores, retrieval_table
 from rag_notes.report.tables import results
@@ -60,12 +58,8 @@ def test_p_is_corrected_for_the_methods_compared_by_one_metric() -> None:
     assert list(comparison.table["method_a"].unique()) == ["x", "y"]  # those that both have, in the order of A
     row = row_of(comparison.table, metric="acc", method_a="y")
     assert row["p"] == 2 / 2**10 and row["p_holm"] == 4 / 2**10 and row["significant"]
-    shown: Any = differences(comparison.table, ("before", "after"), by=()).set_index(["method", "metric"])
-    assert shown.loc[("y", "Acc."), ["before", "after", "difference"]].tolist() == [
-        "0.0",
-        "100.0",
-        "100.0 [100.0, 100.0]*",
-    ]
+    cells = [line.split() for line in repr(comparison).splitlines()]
+    assert ["y", "Acc.", "10", "0.0", "100.0", "100.0", "[100.0,", "100.0]*"] in cells
 
 
 def test_questions_that_do_not_match_are_left_out_with_the_reason() -> None:
@@ -134,13 +128,6 @@ def test_pairs_differ_are_equivalent_or_undecided() -> None:
     assert table[["right_a", "right_b"]].iloc[0].tolist() == [0.5, 0.7]
     assert method_pairs(right(10, vanilla=5, deepnote=6), resamples=500)["verdict"].tolist() == ["undecided"]
     assert math.isnan(method_pairs(right(100, vanilla=50, deepnote=50), resamples=500)["smallest_detectable"][0])
-
-
-def test_the_smallest_detectable_difference_of_a_pair_has_its_power() -> None:
-    (least,) = method_pairs(right(200, vanilla=100, deepnote=120), resamples=500)["smallest_detectable"]
-    spread = np.array([0.0] * 180 + [1.0] * 20).std(ddof=1)
-    power = stats.nct.sf(stats.t.isf(0.025, 199), 199, least / spread * np.sqrt(200))
-    assert power == pytest.approx(0.8, abs=1e-6)
 
 
 def test_pairs_leave_out_failed_and_unscored_questions() -> None:

@@ -1,7 +1,7 @@
 """Traces as a notebook and a terminal show them."""
 
-from html.parser import HTMLParser
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -36,27 +36,10 @@ def sample() -> Sample:
     return make_sample("deepnote", "q1", metrics, gold=[f"Rome {EVIL}", "Roma"], trace=trace, **texts)
 
 
-class Balanced(HTMLParser):
-    """Fails where a tag is closed that is not the open one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open.append(tag)
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_a_trace_as_html_is_whole_and_escaped(sample: Sample) -> None:
     for page in (Trace(sample)._repr_html_(), Trace(sample, [sample])._repr_html_()):
-        parser = Balanced()
-        parser.feed(page)
-        assert parser.open == [] and "script" not in parser.seen and EVIL not in page
+        tags = {element.tag for element in ElementTree.fromstring(f"<div>{page}</div>").iter()}
+        assert "details" in tags and "script" not in tags and EVIL not in page
         for heading in ("Initial note", "Step 1", "Step 2", "Answer"):
             assert f"<h4>{heading}</h4>" in page
         for text in ("✓ kept", "✗ rejected", "✗ em", "f1 0.40", "✓ acc", "could not be read", "cut at the token limit"):

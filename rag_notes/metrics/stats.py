@@ -167,13 +167,13 @@ def smallest_detectable(
     sd = math.sqrt(math.fsum(len(values) * float(np.var(values)) for values in by_block.values()) / df)
     critical = scipy.stats.t.isf(alpha / 2, df)
 
-    def lacking(shift: float) -> float:
+    def power_deficit(shift: float) -> float:
         return power - float(scipy.stats.nct.sf(critical, df, shift))
 
     high = 4.0
-    while lacking(high) > 0:
+    while power_deficit(high) > 0:
         high *= 2
-    return float(scipy.optimize.brentq(lacking, 0, high) * sd / math.sqrt(array.size))
+    return float(scipy.optimize.brentq(power_deficit, 0, high) * sd / math.sqrt(array.size))
 
 
 def equivalence(differences: Sequence[float], margin: float) -> float:

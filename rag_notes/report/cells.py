@@ -4,10 +4,6 @@ import math
 import re
 from collections.abc import Mapping
 
-import pandas as pd
-
-from rag_notes.methods.about import label_of
-
 ANSWER_METRICS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit", "reject")
 """The metrics of an answer, in the order of every table and figure; a data set has those of its questions' tasks."""
 
@@ -26,9 +22,6 @@ METRIC_LABELS: Mapping[str, str] = {
 }
 """The metrics in the order of every table and figure, as these print them."""
 
-DISAGREE = "†"
-"""Marks a difference about which its interval and its test disagree."""
-
 _DATASETS = {
     **{"asqa": "ASQA", "crud": "CRUD", "hotpotqa": "HotpotQA", "musique": "MuSiQue", "nq_open": "NQ"},
     **{"realtimeqa": "RealTimeQA", "squad": "SQuAD", "strategyqa": "StrategyQA", "triviaqa": "TriviaQA"},
@@ -44,27 +37,6 @@ def interval_text(mean: float, low: float, high: float, *, scale: float = 100.0,
     return f"{scale * mean:{spec}}{interval}"
 
 
-def interval_texts(table: pd.DataFrame, mean: str = "mean", *, scale: float = 100.0, spec: str = ".1f") -> list[str]:
-    """`interval_text` of each row: of its column `mean` with `low` and `high`."""
-    rows = table[[mean, "low", "high"]].astype(float)
-    return [interval_text(*row, scale=scale, spec=spec) for row in rows.itertuples(index=False)]
-
-
-def p_text(p: float) -> str:
-    """A p value to three decimals; `–` where nothing was tested."""
-    return "–" if math.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}"
-
-
-def disagree(low: float, high: float, p: float, alpha: float) -> bool:
-    """Whether the interval of a difference and the p of its test contradict each other about 0."""
-    return not math.isnan(p) and not math.isnan(low) and (low > 0 or high < 0) != (p < alpha)
-
-
 def dataset_label(name: str) -> str:
     """The printed name of a data set, or of the data set in a run's label."""
     return re.sub(r"^\w+", lambda match: _DATASETS.get(match[0], match[0]), name)
-
-
-def method_label(name: str) -> str:
-    """The printed name of a method, as `rag_notes.methods.about.label_of`."""
-    return label_of(name)

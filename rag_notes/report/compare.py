@@ -2,15 +2,16 @@
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rag_notes.methods.about import label_of
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
-from rag_notes.report.cells import ANSWER_METRICS, METRIC_LABELS, RETRIEVAL_METRICS, interval_texts, method_label
+from rag_notes.report.cells import ANSWER_METRICS, METRIC_LABELS, RETRIEVAL_METRICS, interval_text
 from rag_notes.report.scores_table import as_text, styled
 from rag_notes.running.records import RecordError, Run
 
@@ -67,16 +68,17 @@ class Comparison:
 
     def _parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
         level, (a, b) = self.table["confidence"].iloc[0], self.names
-        table = differences(self.table, self.names, by=()).set_index(["method", "metric"])
-        table = table.droplevel("method") if table.index.get_level_values("method").nunique() == 1 else table
-        yield f"{b} minus {a}, scores in %, with {100 * level:g} % intervals; * p < {1 - level:.2g} after Holm", table
+        yield (
+            f"{b} minus {a}, scores in %, with {100 * level:g} % intervals; * p < {1 - level:.2g} after Holm",
+            _readable(self.table, self.names),
+        )
         for change, meaning in CHANGES.items():
             rows = self.questions[self.questions["change"] == change]
             texts = {"question": "question_a", "gold": "gold_a", a: "answer_a", b: "answer_b"}
             columns = {name: rows[column].map(_shortened) for name, column in texts.items() if column in rows}
             if len(rows):
                 extent = f", the first {_LISTED}" if len(rows) > _LISTED else ""
-                examples = pd.DataFrame(columns).set_axis(rows["question_id"], axis=0)[:_LISTED]
+                examples = pd.DataFrame(columns, rows.index).set_axis(rows["question_id"], axis=0)[:_LISTED]
                 yield f"{meaning.format(a, b)}: {len(rows)} questions{extent}", examples
         if len(settings := self.settings()):
             yield "settings that differ", settings
@@ -123,7 +125,7 @@ def compare_runs(
     if run_a.label != run_b.label:
         raise RecordError(f"only runs of one data set can be compared, not {run_a.label!r} and {run_b.label!r}")
     pairs = _methods(run_a, run_b, method_a or method_b, method_b or method_a)
-    sides = [method_label(name) for name in pairs[0]] if len(pairs) == 1 else []
+    sides = [label_of(name) for name in pairs[0]] if len(pairs) == 1 else []
     names = names or (("A", "B") if len(set(sides)) < 2 else (sides[0], sides[1]))
     frames = run_a.frame(), run_b.frame()
     matched = {pair: _match(*frames, *pair) for pair in pairs}
@@ -155,29 +157,18 @@ def compare_runs(
     return Comparison(run_a, run_b, names, pd.DataFrame(rows, columns=_COLUMNS), questions, left_out)
 
 
-def differences(table: pd.DataFrame, names: tuple[str, str], by: Sequence[str] = ("dataset",)) -> pd.DataFrame:
-    """Rows of `compare_runs`, to which the columns `by` were added, as texts: scores in %, costs a question.
-
-    The means of both sides are under `names`; a star is a significant difference.
-    """
-    scale = np.where(table["kind"] == "cost", 1, 100)
-    scaled = table.assign(**{name: scale * table[name].astype(float) for name in ("difference", "low", "high")})
-    stars = np.where(table["significant"].astype(bool), "*", "")
-    methods = [
-        " → ".join(map(method_label, dict.fromkeys(pair)))
-        for pair in zip(table["method_a"], table["method_b"], strict=True)
-    ]
-    columns: dict[str, Any] = {name.replace("_", " "): table[name] for name in by} | {
-        "method": methods,
-        "metric": [METRIC_LABELS.get(metric, metric.replace("_", " ")) for metric in table["metric"]],
-        "n": table["n"].map(str),
-        names[0]: [f"{value:.1f}" for value in scale * table["mean_a"]],
-        names[1]: [f"{value:.1f}" for value in scale * table["mean_b"]],
-        "difference": [
-            text + star for text, star in zip(interval_texts(scaled, "difference", scale=1), stars, strict=True)
-        ],
-    }
-    return pd.DataFrame(columns)
+def _readable(table: pd.DataFrame, names: tuple[str, str]) -> pd.DataFrame:
+    """The rows of a comparison's table as texts: scores in %, costs a question, a star where significant."""
+    rows = []
+    for row in table.to_dict("records"):
+        scale = 1 if row["kind"] == "cost" else 100
+        pair = dict.fromkeys([label_of(row["method_a"]), label_of(row["method_b"])])
+        metric = METRIC_LABELS.get(row["metric"], row["metric"].replace("_", " "))
+        difference = interval_text(row["difference"], row["low"], row["high"], scale=scale)
+        means = [f"{scale * row[name]:.1f}" for name in ("mean_a", "mean_b")]
+        rows.append([" → ".join(pair), metric, str(row["n"]), *means, difference + "*" * bool(row["significant"])])
+    wide = pd.DataFrame(rows, columns=["method", "metric", "n", *names, "difference"]).set_index(["method", "metric"])
+    return wide.droplevel("method") if table[["method_a", "method_b"]].drop_duplicates().shape[0] == 1 else wide
 
 
 def _shortened(text: object) -> str:

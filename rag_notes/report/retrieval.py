@@ -8,7 +8,7 @@ import scipy
 
 from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages
 from rag_notes.metrics.stats import holm, mean_interval, paired_difference
-from rag_notes.report.cells import dataset_label, interval_text, p_text
+from rag_notes.report.cells import dataset_label, interval_text
 from rag_notes.retrieval.base import Retriever
 from rag_notes.types import Dataset, Question
 
@@ -57,7 +57,7 @@ def retrieval_table(
             float(scipy.stats.binomtest(test.wins, test.wins + test.losses).pvalue) if test.wins + test.losses else 1.0
             for test in tests[1:]
         ]
-        p_texts = ["–", *map(p_text, holm(p_values))]
+        p_texts = ["–", *("< .001" if p < 0.001 else f"{p:.3f}" for p in holm(p_values))]
         for number, (name, frame) in enumerate(scores.items()):
             row = {"data set": dataset_label(dataset.name), "retriever": name}
             for column, head in (("all_gold", f"all-gold@{top_k}"), ("answer", f"answer@{top_k}")):

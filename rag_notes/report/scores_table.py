@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from rag_notes.report.cells import DISAGREE, METRIC_LABELS, dataset_label, disagree, interval_text, method_label
+from rag_notes.methods.about import label_of
+from rag_notes.report.cells import METRIC_LABELS, dataset_label, interval_text
 
 WIDTH = 110
 """Characters of a line in a terminal."""
@@ -43,7 +44,7 @@ class ScoresTable:
         sort_keys = table["metric"].map([*(self.metrics or METRIC_LABELS)].index), pd.factorize(table["dataset"])[0]
         columns: dict[str, Any] = {
             "family": table.get("family", ""),
-            "method": table.get("label", table["method"].map(method_label)),
+            "method": table.get("label", table["method"].map(label_of)),
             "data set": table["dataset"].map(dataset_label),
             "metric": table["metric"].map(METRIC_LABELS),
             "questions": [f"n = {number}" for number in most],
@@ -66,9 +67,9 @@ class ScoresTable:
         datasets = table["dataset"].map(dataset_label).unique()
         sentences = [f"{datasets[0]}." if len(datasets) == 1 else "", f"In %, with {100 * level:g} % intervals."]
         if baseline:
-            sentences.append(f"* differs from {method_label(baseline)}, p < {1 - level:.2g} after Holm.")
+            sentences.append(f"* differs from {label_of(baseline)}, p < {1 - level:.2g} after Holm.")
         if any(_contradictory(row) for row in table.to_dict("records")):
-            sentences.append(f"{DISAGREE} interval and test disagree; the test decides.")
+            sentences.append("† interval and test disagree; the test decides.")
         if "repeat_sd" in table:
             sentences.append("sd: of the repeats' means; always: questions that score 1 in each repeat.")
         if "clusters" in table:
@@ -84,7 +85,7 @@ class ScoresTable:
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """Rows of `diagnostics` as texts, rounded; columns with nothing to report are left out."""
-    table = table.assign(dataset=table["dataset"].map(dataset_label), method=table["method"].map(method_label))
+    table = table.assign(dataset=table["dataset"].map(dataset_label), method=table["method"].map(label_of))
     table = table.set_index(["dataset", "method"]).rename(columns=lambda name: name.replace("_", " "))
     table = table.loc[:, table.fillna(0).any()].astype(float)
     return table.map(lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}").replace("nan", "–")
@@ -118,11 +119,14 @@ def _without_names(table: pd.DataFrame) -> pd.DataFrame:
 def cell_text(row: Mapping[Any, Any], most: int) -> str:
     """A row of `results` as `mean [low, high]` in %, marked as `ScoresTable` says; `most` is its column's n."""
     text = interval_text(row["mean"], row["low"], row["high"])
-    text += "*" * bool(row["significant"]) + DISAGREE * _contradictory(row)
+    text += "*" * bool(row["significant"]) + "†" * _contradictory(row)
     if not math.isnan(row.get("repeat_sd", math.nan)):
         text += f" sd {100 * row['repeat_sd']:.1f}, always {100 * row['always']:.1f}"
     return text + (f" n = {row['n']}" if row["n"] < most and text != "–" else "")
 
 
 def _contradictory(row: Mapping[Any, Any]) -> bool:
-    return disagree(row["difference_low"], row["difference_high"], row["p"], 1 - row["confidence"])
+    """Whether the interval of a row's difference and its test, before correction, contradict each other about 0."""
+    if math.isnan(row["p"]) or math.isnan(row["difference_low"]):
+        return False
+    return bool((row["difference_low"] > 0 or row["difference_high"] < 0) != (row["p"] < 1 - row["confidence"]))

@@ -9,7 +9,8 @@ from html import escape
 from typing import Any, Literal
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
-from rag_notes.report.cells import ANSWER_METRICS, method_label
+from rag_notes.methods.about import label_of
+from rag_notes.report.cells import ANSWER_METRICS
 from rag_notes.running.records import Run, Sample
 from rag_notes.types import InputError
 
@@ -54,9 +55,9 @@ class Trace:
         page = _html(self.sample)
         if self.others:
             group = escape(f"trace of {self.sample.question.id}")
-            heads = {each.method: f"{escape(method_label(each.method))} {_answer_html(each)}" for each in self._samples}
+            heads = {each.method: f"{escape(label_of(each.method))} {_answer_html(each)}" for each in self._samples}
             tabs = [f"<summary>{heads[each.method]}</summary>{_html(each)}</details>" for each in self._samples]
-            page = f'<details name="{group}" open>' + f'<details name="{group}">'.join(tabs)
+            page = f'<details name="{group}" open="">' + f'<details name="{group}">'.join(tabs)
         return f'{_CSS}<div class="rag-trace">{page}</div>'
 
     def __repr__(self) -> str:
@@ -107,7 +108,7 @@ def _picker(run: Run, methods: Sequence[str], questions: Any) -> Any:
     except ImportError:
         raise InputError("name a method and a question, or install ipywidgets for a picker of both") from None
     options = [(f"{row.question_id}: {row.question}", row.question_id) for row in questions.itertuples()]
-    method = ipywidgets.Dropdown(options=[(method_label(name), name) for name in methods], description="method")
+    method = ipywidgets.Dropdown(options=[(label_of(name), name) for name in methods], description="method")
     question = ipywidgets.Dropdown(options=options, description="question", layout={"width": "60rem"})
     page = ipywidgets.HTML()
 
@@ -188,7 +189,7 @@ def _counts(sample: Sample) -> str:
     counts = sample.counts
     tokens = counts.prompt_tokens + counts.completion_tokens
     passages = f"{counts.searches} searches, {counts.distinct_passages} distinct passages"
-    return f"{method_label(sample.method)}: {passages}, {counts.calls} calls, {tokens} tokens"
+    return f"{label_of(sample.method)}: {passages}, {counts.calls} calls, {tokens} tokens"
 
 
 def _badge_html(badge: Badge | None) -> str:
