@@ -353,6 +353,7 @@ def _check(
             elif name in settings:
                 raise ConfigError(f"{where}.{name}: needs a part, settings with their own _target_ (given: {value!r})")
             annotation = Any
+        annotation = Any if annotation is parameter.empty else annotation
         fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
     model = create_model(where, __config__=_STRICT, **fields)
     try:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from tests.plain import plain_options, run_folder
 from tests.scripted import play
 
 PAGE = (SHIPPED / "docs" / "extending.md").read_text(encoding="utf-8")
-BROKEN = "async def broken(rag, question):\n    raise RuntimeError('a \\x1b[31mred\\x1b[0m error')\n\n\nNUMBER = 3\n"
+BROKEN = "def not_async(rag, question):\n    return 1\n\n\nasync def broken(rag, question):\n    raise RuntimeError('a \\x1b[31mred\\x1b[0m error')\n\n\nNUMBER = 3\n"
 
 
 def blocks(language: str, page: str = PAGE) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return [text for name, text in fences if name == language]
 
 
 def command(text: str) -> list[str]:
@@ -38,8 +40,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with the page's method in a file of its own."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_methods.py").write_text(blocks("python")[0] + BROKEN, encoding="utf-8")
-    monkeypatch.setattr("sys.path", [entry for entry in __import__("sys").path if entry != str(tmp_path)])
-    monkeypatch.delitem(__import__("sys").modules, "my_methods", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my_methods", raising=False)
     return tmp_path
 
 
@@ -75,7 +77,7 @@ def test_the_conf_of_the_page_names_a_method_of_the_package(folder: Path) -> Non
         ("my_methods.none", "'my_methods.none' cannot be imported"),
         ("my_methods.NUMBER", "'my_methods.NUMBER' is no function or class"),
         ("nowhere_at_all.f", "'nowhere_at_all.f' cannot be imported (No module named 'nowhere_at_all')"),
-        ("json.dumps", "a method is an async function of (rag, question) and its settings"),
+        ("my_methods.not_async", "a method is an async function of (rag, question) and its settings"),
     ],
 )
 def test_what_is_no_method_is_refused(folder: Path, target: str, message: str) -> None:
@@ -133,11 +135,13 @@ def test_a_study_of_ones_own_is_a_notebook_that_is_executed_from_any_folder(
         cells=[nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}), nbformat.v4.new_code_cell(cell)]
     )
     nbformat.write(notebook, folder / "my_study.ipynb")
-    assert main(command("study=my_study.ipynb")) == 0
+    study = ["reproduce", "study=my_study.ipynb", "limit=20"]
+    assert f"`rag-notes {' '.join(study)}`" in PAGE
+    assert main([*study, "resamples=100"]) == 0
     assert "runs/my_study/my_study.ipynb and my_study.html" in capsys.readouterr().out
     executed = nbformat.read(folder / "runs" / "my_study" / "my_study.ipynb", as_version=4)
     assert "DeepNote" in str(executed.cells[-1].outputs)
-    assert main([*command("study=my_study.ipynb"), "limt=3"]) == 2
+    assert main([*study, "limt=3"]) == 2
     assert "limt" in capsys.readouterr().err
 
 
