@@ -1,6 +1,7 @@
 """Evidence in a reference: what is asked, what counts as copied, what an answer was made from; annotations as runs."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from rag_notes.config import load_config
-from rag_notes.events import Event, ParseFailure, searches
+from rag_notes.config import load_config, load_study
+from rag_notes.events import Event, Found, Note, ParseFailure, Search, count, searches
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.prompts.templates import Templates
 from rag_notes.running.annotate import annotate
-from rag_notes.running.records import Run, Sample
+from rag_notes.running.records import Condition, Run
 from rag_notes.running.run import run_methods
-from rag_notes.studies import knowledge_density
-from rag_notes.studies.knowledge_density import mark_evidence, reference_of, reference_texts
+from rag_notes.running.samples import Sample
+from rag_notes.studies.base import study
+from rag_notes.studies.knowledge_density import KnowledgeDensity, mark_evidence, reference_of, reference_texts
 from rag_notes.types import Question
-from tests.made import make_sample
-from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage, play, shown
+from tests.made import ask, make_info, make_sample
+from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage, play
 
 PASSAGES = [
     {"id": "a", "title": "Ayr", "text": "Ayr is a town. It has a bridge."},
@@ -79,8 +81,11 @@ def test_chinese_sentences_and_a_chinese_none() -> None:
     assert mark(note, "没有", question)[::2] == ("", ["evidence"])
 
 
-def sample(method: str, trace: Sequence[Event]) -> Sample:
-    return make_sample(method, "q1", {}, trace=trace)
+def sample(
+    method: str, trace: Sequence[Event], question_id: str = "q1", metrics: dict[str, float] | None = None, **fields: Any
+) -> Sample:
+    made = make_sample(method, question_id, metrics or {}, trace=trace, **fields)
+    return replace(made, counts=count(trace))
 
 
 def test_the_reference_is_the_best_note_or_the_passages_of_the_one_search() -> None:
@@ -109,48 +114,85 @@ def test_passages_that_were_not_read_are_no_reference() -> None:
     assert reference_of(sample("vanilla", played.trace)) == [{"id": "b", "title": "Title b", "text": "Text of b."}]
 
 
-def test_annotations_are_runs_of_their_own_that_are_continued(tmp_path: Path) -> None:
-    options = ["dataset=mini", "limit=2", "method=[vanilla]", f"runs={tmp_path}", "retriever.cache=null"]
-    config = load_config(options)
-    assert shown("a").startswith("[1]")
+def densities(answers: Sequence[Sample], marked: Sequence[Sample]) -> KnowledgeDensity:
+    methods = ["vanilla", "deepnote"]
+    evidence = Run(make_info("made", methods, condition=Condition(annotates="evidence")), marked)
+    config = load_study("knowledge_density", ["resamples=100"])
+    return KnowledgeDensity(config, [Run(make_info("made", methods), answers), evidence])
 
-    async def length(about: Any, rag: Rag, question: Question, *, sha256: str) -> str:
-        asked.append(question.id)
-        return str(len(about[question.id]))
 
-    asked: list[str] = []
+def test_density_is_the_share_of_the_references_tokens_that_are_evidence() -> None:
+    def found(*names: str) -> Search:
+        return Search("?", 5, [Found(name, name.upper(), f"Text of {name}.", 1.0) for name in names])
 
-    async def work(runs: Sequence[Run] | None = None) -> tuple[list[Run], list[Run]]:
-        made = await run_methods(config, options, progress=False) if runs is None else list(runs)
-        about = annotate(config, made, "evidence", length, lambda sample: sample.answer, options, progress=False)
-        return made, await about
+    note = Note("- Ann built the bridge in 1904.\n- It is long.", kept=True)
+    answers = [
+        sample("vanilla", [found("g", "h")], "q1", {"em": 1.0, "f1": 0.5, "empty": 0.0}),
+        sample("vanilla", [found("g")], "q2", {"em": 0.0, "f1": 0.0}),
+        sample("vanilla", [found("g")], "q3", error="gone"),
+        sample("deepnote", [found("g"), note], "q1", {"em": 1.0, "f1": 1.0}),
+        sample("deepnote", [found("g"), Note("-", kept=True)], "q2", {"em": 1.0, "f1": 1.0}),
+        sample("deepnote", [found("g"), note], "q3", {"em": 0.0, "f1": 0.0}),
+    ]
+    marked = [
+        sample("vanilla", [ask("evidence", "Text of h.")], "q1", answer="Text of h."),
+        sample("vanilla", [ask("evidence", "Hm"), ParseFailure("evidence")], "q2", answer=""),
+        sample("vanilla", [], "q3", answer="", error="no answer"),
+        sample("deepnote", [ask("evidence", "the bridge")], "q1", answer="Ann built the bridge in 1904."),
+        sample("deepnote", [], "q2", answer=""),
+        sample("deepnote", [ask("evidence", "none")], "q3", answer=""),
+    ]
+    study = densities(answers, marked)
+    rows = study.answers()
+    assert rows[["method", "question_id"]].agg(" ".join, axis=1).tolist() == [  # the failed answer has no reference
+        *("vanilla q1", "vanilla q2", "deepnote q1", "deepnote q2", "deepnote q3")
+    ]
+    assert rows["reference_tokens"].tolist() == [6, 3, 9, 0, 9]  # no titles, no bullets
+    assert rows["evidence_tokens"].tolist() == [3, 0, 6, 0, 0]
+    assert rows["density"].tolist() == pytest.approx([0.5, 0.0, 6 / 9, math.nan, 0.0], nan_ok=True)
+    assert rows["density_marked"].tolist() == pytest.approx([0.5, 0.0, 2 / 9, math.nan, 0.0], nan_ok=True)
+    assert rows["density_parsed"].isna().tolist() == [False, True, False, True, False]
+    assert rows["parse_failure"].tolist() == [False, True, False, False, False]
+    assert rows["no_evidence"].tolist() == [False, False, False, False, True]
+    assert rows["performance"].tolist() == [0.75, 0.0, 1.0, 1.0, 0.0]
+    means: Any = study.table().set_index(["method", "quantity"])
+    assert means["mean"]["vanilla", "density"] == 0.25
+    assert means["mean"]["deepnote", "density"] == pytest.approx(1 / 3)
+    assert means.loc[("vanilla", "density_parsed"), ["mean", "n"]].tolist() == [0.5, 1]
 
-    runs, (made,) = asyncio.run(work())
-    assert (made.dataset, made.label, made.methods) == ("mini", "mini-evidence", ["vanilla"])
-    assert made.info.condition.annotates == "evidence"
-    assert [sample.answer for sample in made.samples] == [str(len(sample.answer)) for sample in runs[0].samples]
-    assert [sample.metrics for sample in made.samples] == [{}] * 2  # not scored against the gold answer
-    assert asked == ["bridge-01", "bridge-02"]
-    _, (again,) = asyncio.run(work())
-    assert (asked, again.samples) == (["bridge-01", "bridge-02"], made.samples)
 
-    first, second = runs[0].samples
-    changed = replace(runs[0], samples=[replace(first, answer="longer than before"), second])
-    _, (other,) = asyncio.run(work([changed]))
-    assert other.samples[0].answer == "18"
-    assert asked == ["bridge-01", "bridge-02"] * 2
+def test_chinese_tokens_are_words() -> None:
+    question = Question("z", "谁？", ("王明",), language="zh")
+    answer = replace(sample("deepnote", [Note("他喜欢茶。", kept=True)]), question=question)
+    marked = replace(sample("deepnote", [], answer="他喜欢茶。"), question=question)
+    rows = densities([answer], [marked]).answers()
+    assert rows[["reference_tokens", "evidence_tokens"]].values.tolist() == [[3, 3]]
 
 
 def test_a_failed_answer_is_not_asked_about_and_shown_as_failed(tmp_path: Path) -> None:
-    options = ["dataset=mini", "limit=2", "method=[vanilla]", f"runs={tmp_path}", "retriever.cache=null"]
-    options.append("llm.max_tokens=1")  # nothing is recorded for this
-    study = asyncio.run(knowledge_density.run(options, progress=False))
-    assert [(run.info.condition.annotates, run.info.samples.errors) for run in study.runs] == [
-        (None, 2),
-        ("evidence", 2),
-    ]
-    assert [str(sample.error) for sample in study.runs[1].samples] == [
-        f"InputError: the run has no answer to bridge-0{number}; run it again with retry_errors=true"
-        for number in (1, 2)
-    ]
-    assert (study.lacking, study.answers().empty) == (4, True)
+    options = ["method=[vanilla]", f"runs={tmp_path}", "llm.max_tokens=1"]  # nothing is recorded for this
+    results = asyncio.run(study("knowledge_density", *options, dataset="mini", limit=2, progress=False))
+    assert [run.info.condition.annotates for run in results.runs] == [None, "evidence"]
+    assert [run.frame()["error"].notna().sum() for run in results.runs] == [2, 2]
+    assert list(results.overview()["missing"]) == [2, 2]
+    assert results.answers().empty
+
+
+def test_annotations_are_runs_of_their_own_and_asked_anew_where_an_answer_changed(tmp_path: Path) -> None:
+    config = load_config(["dataset=mini", "limit=2", "method=[vanilla]", f"runs={tmp_path}", "retriever.cache=null"])
+
+    async def length(answers: Any, rag: Rag, question: Question, *, sha256: str) -> str:
+        return str(len(answers[question.id]))
+
+    async def annotated(runs: Sequence[Run]) -> Run:
+        (annotation,) = await annotate(config, runs, "evidence", length, lambda one: one.answer, progress=False)
+        return annotation
+
+    runs = asyncio.run(run_methods(config, progress=False))
+    annotation = asyncio.run(annotated(runs))
+    assert (annotation.label, annotation.methods) == ("mini-evidence", ["vanilla"])
+    assert annotation.frame()["answer"].tolist() == [str(len(answer)) for answer in runs[0].frame()["answer"]]
+    assert not {"em", "f1", "acc"} & set(annotation.frame())  # it is not scored against the gold answer
+    first, second = runs[0].samples
+    changed = replace(runs[0], samples=[replace(first, answer="longer than before"), second])
+    assert asyncio.run(annotated([changed])).frame()["answer"].tolist()[0] == "18"

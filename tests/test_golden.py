@@ -12,6 +12,7 @@ import pytest
 
 from rag_notes.papers.verification import verify
 from rag_notes.running.publish import published_runs
+from rag_notes.studies.base import study
 from rag_notes.studies.case_studies import CaseStudies
 from rag_notes.studies.cost import COSTS, Cost, on_front
 

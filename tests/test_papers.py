@@ -112,9 +112,9 @@ def test_claims_are_well_formed_and_have_every_main_result_of_the_papers_own_met
     assert ((claims["other"] != "") == (claims["kind"] == "order")).all()
     assert (claims["value"].isna() == claims["tolerance"].isna()).all() and (claims["source"] != "").all()
     is_own = main["method"].str.removesuffix("_dpo") == main["paper"]
-    own = main[is_own & (main["metric"] != "avg") & (main["dataset"] != "average")]
+    scores = main[is_own & (main["metric"] != "avg") & (main["dataset"] != "average")]
     values = claims[(claims["kind"] == "value") & (claims["dataset"] != "realtimeqa")]
-    assert sorted(values[CELL].itertuples(index=False)) == sorted(own[CELL].itertuples(index=False))
+    assert sorted(values[CELL].itertuples(index=False)) == sorted(scores[CELL].itertuples(index=False))
 
 
 def test_claims_agree_with_their_cells_but_for_those_that_the_readme_counts() -> None:

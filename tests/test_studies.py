@@ -1,4 +1,4 @@
-"""What studies make of their runs: settings as curves, the fair top-k, costs and their front, cases side by side."""
+"""What studies compute from runs: their parameters, settings, the fair top-k, costs and their front, cases, noise."""
 
 import asyncio
 import math
@@ -12,327 +12,262 @@ import pytest
 from rag_notes.config import ConfigError, load_study
 from rag_notes.events import Counts, searches
 from rag_notes.llm.usage import Price
-from rag_notes.report.curves import axis_label, count_label, curve_figure, with_settings
-from rag_notes.report.figures import save_figure
-from rag_notes.report.tables import counts, results
-from rag_notes.running.records import Condition, MethodInfo, Progress, Run, Sample, SampleError
-from rag_notes.running.run import run_methods
-from rag_notes.studies import ablation, fair_top_k, main_results, prompts, top_k
-from rag_notes.studies.base import Study, once, rn_options
-from rag_notes.studies.case_studies import CaseStudies, SideBySide, answers, cases_figure, pick_cases
-from rag_notes.studies.cost import Cost, costs_and_scores, pareto_figure, priced, timed
-from rag_notes.studies.thresholds import Thresholds, by_setting
-from tests.made import make_info, make_run, make_sample
+from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run
+from rag_notes.studies.base import RUNS_MIME, Study, study
+from rag_notes.studies.case_studies import CaseStudies, pick_cases
+from rag_notes.studies.cost import COSTS, Cost, on_front, with_costs
+from rag_notes.studies.main_results import MainResults
+from rag_notes.studies.robustness import Robustness, paper_noise
+from rag_notes.studies.thresholds import Thresholds
+from rag_notes.studies.top_k import TopK
+from tests.made import make_info, make_run, make_sample, row_of, search
 
 
-def sample(method: str, number: int, acc: float, *, searches: int = 1, error: str | None = None) -> Sample:
-    return make_sample(
-        method,
-        f"q{number}",
-        {} if error else {"acc": acc, "f1": acc / 2},
-        question=f"Question <{number}>?",
-        answer="" if error else f"answer {acc:g}",
-        error=error,
-        counts=Counts(searches=searches, calls=2 * searches, prompt_tokens=1000, completion_tokens=100),
-    )
+def made(methods: dict[str, tuple[str, dict[str, Any]]], scores: dict[str, list[float | None]]) -> Run:
+    """A run of methods, each of a function with its settings, and their accuracy by question (None: failed)."""
+    samples = [
+        make_sample(
+            method,
+            f"q{number}",
+            {} if score is None else {"acc": score, "f1": score / 2},
+            question=f"Question <{number}>?",
+            answer="" if score is None else f"answer {score:g}",
+            error="no recorded response" if score is None else None,
+            counts=Counts(searches=2 if method == "deep" else 1, prompt_tokens=1000, completion_tokens=100),
+        )
+        for method, values in scores.items()
+        for number, score in enumerate(values)
+    ]
+    infos = {name: MethodInfo(f"made.{function}", settings) for name, (function, settings) in methods.items()}
+    count = max(map(len, scores.values()))
+    return Run(replace(make_info("made_up"), dataset=DatasetInfo("made_up", count, "0"), methods=infos), samples)
 
 
-def made_up(methods: dict[str, tuple[str, dict[str, Any]]], samples: list[Sample]) -> Run:
-    described = {
-        name: MethodInfo(f"rag_notes.methods.{function}.{function}", settings, "c")
-        for name, (function, settings) in methods.items()
-    }
-    failed = sum(sample.error is not None for sample in samples)
-    info = make_info("made_up", samples=Progress(len(samples), len(samples), failed))
-    return Run(replace(info, methods=described), samples)
-
-
-RUN = made_up(
+RUN = made(
     {
         "vanilla": ("vanilla", {"top_k": 5}),
         "deep": ("deepnote", {"top_k": 5, "max_step": 3, "max_failure": 2}),
         "deep_1_1": ("deepnote", {"top_k": 5, "max_step": 1, "max_failure": 1}),
         "am": ("amber", {"top_k": 5, "max_iterations": 2}),
     },
-    [
-        *(sample("vanilla", n, acc) for n, acc in enumerate([0, 1, 0, 1])),
-        *(sample("deep", n, acc, searches=n + 1) for n, acc in enumerate([1, 1, 0, 1])),
-        *(sample("deep_1_1", n, acc, searches=2) for n, acc in enumerate([1, 0, 0, 1])),
-        *(sample("am", n, 0.0, error="no recorded response" if n else None) for n in range(4)),
-    ],
+    {"vanilla": [0, 1, 0, 1], "deep": [1, 1, 0, 1], "deep_1_1": [1, 0, 0, 1], "am": [0, None, None, None]},
 )
 
 
-LIMITS = {
-    "deepnote": ["max_step", "max_failure"],
-    "adaptive_note": ["collector_iterations", "invalid_updates"],
-    "amber": ["max_iterations"],
-}
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"dataset": "world x"}, "dataset: String should match pattern"),
+        ({"dataset": 3}, "dataset: "),
+        ({"llm": 3}, r"llm: .* \(given: 3\)"),
+        ({"limit": "3"}, r"limit: .* \(given: '3'\)"),
+        ({"limit": 0}, r"limit: .* \(given: 0\)"),
+        ({"metrc": "f1"}, "metrc: no such parameter; did you mean metric"),
+        ({"metric": 1}, r"metric: Input should be a valid string \(given: 1\)"),
+        ({"model_priced": "nothing"}, "model_priced: 'nothing' is not in conf/prices.yaml"),
+    ],
+)
+def test_a_parameter_that_does_not_fit_is_refused_in_one_line(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        asyncio.run(study("cost", **parameters))
+    assert "\n" not in str(error.value)
 
 
-def test_counts_are_means_with_intervals_over_the_questions_without_error() -> None:
-    table = counts([RUN], ["searches", "cost"], resamples=500).set_index("method")
-    assert list(table["metric"]) == ["searches"] * 4  # nothing is known of the cost
-    assert dict(table["mean"]) == {"vanilla": 1.0, "deep": 2.5, "deep_1_1": 2.0, "am": 1.0}
-    assert dict(table["n"]) == {"vanilla": 4, "deep": 4, "deep_1_1": 4, "am": 1}
-    assert (table["low"]["vanilla"], table["high"]["vanilla"]) == (1.0, 1.0)  # a count, no share of right answers
-    assert 1 < table["low"]["deep"] < 2.5 < table["high"]["deep"] < 4
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("costs", "no such study; there is cost"),
+        ("quickstart", "study=quickstart: has no runs of its own; open notebooks/00_quickstart.ipynb"),
+    ],
+)
+def test_a_study_without_runs_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        asyncio.run(study(name))
 
 
-def test_thresholds_are_named_as_in_the_papers_and_in_order() -> None:
-    table = by_setting(results([RUN], baseline=None, resamples=200), [RUN], LIMITS)
-    acc = table[table["metric"] == "acc"]
-    assert list(zip(acc["family"], acc["setting"], acc["method"], strict=True)) == [
-        ("deepnote", "1-1", "deep_1_1"),
-        ("deepnote", "3-2", "deep"),
-        ("amber", "2", "am"),
+def test_parameters_win_over_options(tmp_path: Path) -> None:
+    options = ["limit=5", "method=[vanilla]", f"runs={tmp_path}"]
+    results = asyncio.run(study("main_results", *options, dataset=["mini", "world"], limit=2, progress=False))
+    assert [(run.dataset, len(run.frame())) for run in results.runs] == [("mini", 2), ("world", 2)]
+    assert asyncio.run(study("main_results", *options, dataset="mini", progress=False)).runs[0].dataset == "mini"
+
+
+def test_a_study_shows_its_runs_and_counts_missing_answers(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    noisy = replace(RUN.only(["vanilla"]).info, condition=Condition(noise_percent=40), status=evil)
+    shown = Study(load_study("main_results", [f"figures={tmp_path}"]), [RUN, Run(noisy, RUN.of("vanilla")[:3])])
+    overview = shown.overview()
+    assert overview[["condition", "answers", "missing", "status"]].values.tolist() == [
+        ["", 16, 3, "finished"],
+        ["noise40", 3, 1, evil],
     ]
-    assert "max_step" not in table.columns
+    assert shown._repr_mimebundle_() == {RUNS_MIME: {"missing": 4}}
+    assert "<script>" not in shown._repr_html_()
+    assert repr(shown).startswith("main_results\n")
+    assert shown.diagnostics().loc[("made_up", "am"), "errors"] == 3
 
 
-def test_the_limits_are_those_that_the_variants_vary_in_the_papers_order() -> None:
-    assert Thresholds(load_study("thresholds"), [], [RUN]).limits == LIMITS
-    few = load_study("thresholds", ["method=[vanilla,deepnote]"])
-    assert Thresholds(few, [], [RUN]).limits == {"deepnote": ["max_step", "max_failure"]}
+def test_a_gain_by_searching_again_is_an_answer_whose_first_search_lacked_a_passage() -> None:
+    first, seen = {"deepnote": [0, 0, 1, 0], "vanilla": [0, 0, 0, 0]}, {"deepnote": [1, 0, 1, 1], "vanilla": [0] * 4}
+    acc = {"deepnote": [1, 1, 1, 1], "vanilla": [0, 0, 0, 1]}
+    run = make_run(
+        "made", {name: {"acc": acc[name], "all_gold_first": first[name], "all_gold_seen": seen[name]} for name in acc}
+    )
+    results = MainResults(load_study("main_results"), [run])
+    assert results.better_answers() == ["q0"]  # q1 was found by chance, q2 at once, and q3 by vanilla RAG, too
+    assert results.better_answers("react") == []
+    assert MainResults(results.config, [RUN]).better_answers("deep") == []  # of these no passage is known
 
 
-def test_settings_stand_beside_the_scores() -> None:
-    table = with_settings(results([RUN], baseline=None, resamples=200), [RUN], ["top_k", "max_step"])
-    deep = table[(table["method"] == "deep_1_1") & (table["metric"] == "acc")].iloc[0]
-    assert (deep["family"], deep["top_k"], deep["max_step"]) == ("deepnote", 5, 1)
-    assert table.loc[table["method"] == "vanilla", "max_step"].isna().all()
+def test_an_ablated_method_is_tested_against_the_whole_one(tmp_path: Path) -> None:
+    options = [f"runs={tmp_path}", "limit=3", "resamples=100", "method=[vanilla,deepnote]"]
+    table = asyncio.run(study("ablation", *options, progress=False)).table()
+    assert set(table["whole"]) == set(table["baseline"]) == {"deepnote"}
+    assert set(table["method"]) == {"vanilla", "deepnote", "deepnote_without_adaptive_retrieval"}
 
 
-def test_a_curve_has_a_panel_for_each_metric_and_a_line_for_each_family(tmp_path: Path) -> None:
-    table = by_setting(results([RUN], baseline=None, resamples=200), [RUN], LIMITS)
-    figure = curve_figure(table, "setting", "limits")
-    assert [axes.get_ylabel() for axes in figure.axes] == ["F1 (%)", "Acc. (%)", "Avg. (%)"]
-    assert figure.axes[0].get_xlabel() == "limits\nn = 1 to 4"
-    acc = next(axes for axes in figure.axes if axes.get_ylabel() == "Acc. (%)")
-    assert [label.get_text() for label in acc.get_xticklabels()] == ["1-1", "3-2", "2"]
-    lines = {str(container.get_label()): container[0].get_ydata() for container in acc.containers}
-    assert {name: [float(y) for y in ys] for name, ys in lines.items()} == {"DeepNote": [50.0, 75.0], "Amber": [0.0]}
-    first = save_figure(figure, table, tmp_path / "a", "curve")
-    again = save_figure(curve_figure(table, "setting", "limits"), table, tmp_path / "b", "curve")
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
-    with pytest.raises(ValueError, match="nothing to draw"):
-        curve_figure(table[:0], "setting", "limits")
-
-
-def test_labels_say_unit_and_number_of_questions() -> None:
-    assert (axis_label("acc"), axis_label("cost")) == ("Acc. (%)", "US dollars for 1,000 questions")
-    assert count_label(pd.DataFrame({"n": [4, 4]})) == "n = 4"
-
-
-def test_the_front_is_what_no_other_method_beats_in_both() -> None:
-    costs = {"a": 1.0, "b": 2.0, "c": 2.0, "d": 3.0, "e": 1.0}
-    scores = {"a": 0.2, "b": 0.5, "c": 0.4, "d": 0.5, "e": 0.2}
-    common = {"dataset": "made_up", "low": 0.0, "high": 1.0, "n": 4, "interval": ""}
-    table = pd.DataFrame([common | {"method": m, "metric": "acc", "mean": s} for m, s in scores.items()])
-    spent = pd.DataFrame([common | {"method": m, "metric": "calls", "mean": c} for m, c in costs.items()])
-    points = costs_and_scores(table, spent, "acc")
-    assert set(points.loc[points["front"], "method"]) == {"a", "b", "e"}  # c and d are beaten by b; a and e are equal
-    figure = pareto_figure(points, "acc", "at a price")
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a", "e", "b", "c", "d"]  # by cost
-    marks = [line for line in figure.axes[1].lines if line.get_marker() == "o"]
-    filled = {line.get_ydata()[0] for line in marks if line.get_markerfacecolor() != "white"}  # type: ignore[index]
-    assert filled == {0, 1, 2} and figure.legends[0].get_title().get_text() == "at a price"
-    with pytest.raises(ValueError, match="nothing to draw"):
-        pareto_figure(points[:0], "acc")
-
-
-def test_tokens_are_priced_where_the_model_has_no_price_of_its_own() -> None:
-    (run,) = priced([RUN], Price(1.0, 10.0))
-    cost = {sample.key: sample.metrics.get("cost") for sample in run.samples}
-    assert cost["deep", "q0"] == pytest.approx(0.002)
-    assert cost["am", "q1"] is None  # it failed
-    own = Run(RUN.info, [replace(RUN.samples[0], metrics={"cost": 7.0})])
-    assert priced([own], Price(1.0, 1.0))[0].samples[0].metrics["cost"] == 7.0
-    assert all("cost" not in sample.metrics for sample in RUN.samples)  # what was given is as it was
-
-
-def test_computing_is_the_tokens_at_the_speed_of_a_model() -> None:
-    run = timed(RUN, Price(2000.0, 50000.0))
-    sample = next(sample for sample in run.samples if sample.key == ("deep", "q0"))
-    read, written = sample.counts.prompt_tokens, sample.counts.completion_tokens
-    assert read and written and sample.metrics["computing"] == pytest.approx(read * 0.002 + written * 0.05)
-    assert all(("computing" in sample.metrics) == (sample.error is None) for sample in run.samples)
-
-
-def test_cases_are_picked_by_correctness_and_shown_side_by_side() -> None:
-    assert pick_cases(RUN) == ["q0", "q1", "q3"]  # two, two and three of four are right; none of q2
-    assert pick_cases(RUN, 1) == ["q0"]
-    assert pick_cases(RUN.only(["am"])) == ["q0", "q1", "q2", "q3"]
-    table = answers(RUN, ["q0", "q1"])
-    assert table.loc["q0", "deep"] == "right: answer 1"
-    assert table.loc["q0", "vanilla"] == "wrong: answer 0"
-    assert table.loc["q1", "am"] == "error: no recorded response"
-    figure = cases_figure(RUN, ["q0", "q1"])
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["Vanilla RAG", "deep", "deep 1 1", "am"]
-    assert [line.get_marker() for line in figure.axes[0].lines] == ["x", "o", "o", "x", "o", "o", "x", "s"]
-    with pytest.raises(ValueError, match="nothing to draw"):
-        cases_figure(RUN, [])
-    page = SideBySide(RUN, ["vanilla", "deep_1_1"], "q0")._repr_html_()
-    assert page.index("<h3>Vanilla RAG</h3>") < page.index("<h3>deep 1 1</h3>")
-    assert "Question &lt;0&gt;?" in page
-    assert "<0>" not in page
-    with pytest.raises(KeyError, match="q9"):
-        answers(RUN, ["q9"])
-
-
-def test_cases_that_the_data_set_lacks_are_left_out_and_without_any_they_are_picked() -> None:
-    config = load_study("case_studies")
-    assert CaseStudies(config, [], [RUN], ["q1", "bridge-02"]).shown == ["q1"]
-    assert CaseStudies(config, [], [RUN], []).shown == ["q0", "q1", "q3"]
-    (trace,) = CaseStudies(config, [], [RUN], ["q1"]).traces()
-    assert [line for line in repr(trace).splitlines() if line in RUN.methods] == RUN.methods
+def test_thresholds_are_named_as_in_the_papers() -> None:
+    points = Thresholds(load_study("thresholds", ["resamples=100"]), [RUN]).points("acc").set_index("method")
+    assert points["setting"].to_dict() == {"am": "2", "deep_1_1": "1-1", "deep": "3-2", "vanilla": "Vanilla RAG"}
+    assert (points["mean"]["deep"], points["searches_mean"]["deep"]) == (75, 2)
 
 
 def test_the_fair_k_is_the_mean_number_of_passages_that_the_adaptive_method_read(tmp_path: Path) -> None:
-    options = [f"runs={tmp_path}", "dataset=mini", "resamples=100", "limit=8"]
-    (adaptive,) = asyncio.run(run_methods(load_study("fair_top_k", options), options, progress=False))
-    read = [sample.counts.distinct_passages for sample in adaptive.of("adaptive_note")]
-    fair = max(5, round(math.fsum(read) / len(read)))
-    study = asyncio.run(fair_top_k.run(options, progress=False))
-    (run,) = study.runs
+    options = [f"runs={tmp_path}", "resamples=100"]
+    fair_top_k = asyncio.run(study("fair_top_k", *options, dataset="mini", limit=8, progress=False))
+    (run,) = fair_top_k.runs
+    table = fair_top_k.table()
+    fair = max(5, round(row_of(table, method="adaptive_note", metric="f1")["passages"]))
     ks = sorted({5, (5 + fair) // 2, fair, fair + 2})
     assert run.methods == ["vanilla", "adaptive_note", *(f"vanilla_k{k}" for k in ks)]
     assert [run.info.methods[f"vanilla_k{k}"].settings["top_k"] for k in ks] == ks
     assert max(len(searches(sample.trace)[0].hits) for sample in run.of(f"vanilla_k{fair}")) == fair
-    points = study.points()
-    assert dict(zip(points["method"], points["passages"], strict=True))["vanilla"] == 5
-    assert set(points["baseline"]) == {"adaptive_note"}
-
-
-def test_an_ablated_method_is_tested_against_the_whole_one(tmp_path: Path) -> None:
-    options = [f"runs={tmp_path}", f"figures={tmp_path / 'figures'}", "limit=3", "resamples=100"]
-    study = asyncio.run(ablation.run([*options, "method=[vanilla,deepnote]"], progress=False))
-    assert study.whole == ["deepnote"]
-    table = study.table("deepnote")
-    assert set(table["method"]) == {"vanilla", "deepnote", "deepnote_without_adaptive_retrieval"}
-    assert set(table["baseline"]) == {"deepnote"}
-    study.figure("deepnote")
-    name = "ablation-deepnote-world-Qwen2.5-Coder-1.5B-Instruct"
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
-        f"{name}.{kind}" for kind in ("csv", "pdf", "png")
-    ]
-
-
-def test_each_retriever_has_a_table_and_lines_of_its_own(tmp_path: Path) -> None:
-    options = [f"runs={tmp_path}", "limit=2", "resamples=100", "method=[vanilla]"]
-    study = asyncio.run(top_k.run(options, progress=False))
-    assert list(study.by_retriever) == ["bm25"]
-    assert set(study.points()["line"]) == {"vanilla"}
-    two = top_k.TopK(study.config, options, study.runs * 2, {"bm25": study.runs, "other": study.runs})
-    assert sorted(set(two.points()["line"])) == ["vanilla, bm25", "vanilla, other"]
-    assert set(two.display().reset_index()["method"]) == {"Vanilla RAG, bm25", "Vanilla RAG, other"}
-
-
-def test_each_number_of_passages_is_compared_with_the_baseline_that_has_as_many() -> None:
-    scores = {
-        "vanilla": [0.0] * 8,
-        "deep": [1.0] * 8,
-        "vanilla_k3": [1.0] * 8,
-        "deep_k3": [1.0] * 8,
-        "deep_k7": [1.0] * 8,
-    }
-    run = make_run("made", {name: {"f1": values} for name, values in scores.items()})
-    ks = {"vanilla": 5, "deep": 5, "vanilla_k3": 3, "deep_k3": 3, "deep_k7": 7}
-    methods = {name: MethodInfo(f"made.{name}", {"top_k": k}, "c") for name, k in ks.items()}
-    run = replace(run, info=replace(run.info, methods=methods))
-    study = top_k.TopK(load_study("top_k"), [], [run], {"bm25": [run]})
-    points: Any = study.points()[study.points()["metric"] == "f1"].set_index("method")
-    assert points["baseline"].to_dict() == {
-        "vanilla_k3": "vanilla_k3",
-        "deep_k3": "vanilla_k3",
-        "vanilla": "vanilla",
-        "deep": "vanilla",
-        "deep_k7": "",
-    }
-    shown: Any = study.display().xs("F1", level="metric").droplevel("data set")
-    assert shown.columns.tolist() == ["3 passages", "5 passages", "7 passages"]
-    assert shown.loc["deep"].tolist() == ["100.0 [67.6, 100.0]", "100.0 [67.6, 100.0]*", "100.0 [67.6, 100.0]"]
-    assert shown.loc["Vanilla RAG", "7 passages"] == "–"
-
-
-def test_the_trace_shown_is_of_a_question_that_only_the_method_answers() -> None:
-    study = main_results.MainResults(load_study("main_results"), [], [RUN])
-    assert study.trace("deep", "vanilla").sample.key == ("deep", "q0")
-    assert study.trace("vanilla", "deep").sample.key == ("vanilla", "q0")  # there is none: the first of all
-    assert study.trace("react", "vanilla").sample.method == "am"
-
-
-def test_a_study_shows_its_runs_and_says_what_it_lacks() -> None:
-    evil = "<script>alert(1)</script>"
-    info = replace(RUN.info, condition=Condition(noise_percent=40), samples=Progress(10, 16, 3), status=evil)
-    study = Study(load_study("main_results"), [], [RUN, Run(info)])
-    assert study.overview().to_dict("list") == {
-        "data set": ["made_up", "made_up"],
-        "condition": ["", "noise40"],
-        "model": ["made", "made"],
-        "methods": ["vanilla, deep, deep_1_1, am"] * 2,
-        "answers": ["16 of 16", "10 of 16"],
-        "errors": [3, 3],
-        "status": ["finished", evil],
-    }
-    assert study.lacking == 3 + 3 + 6
-    assert "&lt;script&gt;" in study._repr_html_()
-    assert "<script>" not in study._repr_html_()
-    assert repr(study).startswith("main_results\n")
-    assert "noise40" in repr(study)
-
-
-def test_a_table_is_worked_out_once_and_what_a_caller_does_to_it_stays_with_the_caller() -> None:
-    made: list[int] = []
-
-    class Counting(Study):
-        @once
-        def table(self) -> pd.DataFrame:
-            made.append(1)
-            return pd.DataFrame({"a": [1]})
-
-    study = Counting(load_study("main_results"), [], [])
-    changed = study.table()
-    changed["a"] = 2
-    assert (study.table()["a"].tolist(), made) == ([1], [1])
-
-
-def test_the_parameters_of_a_notebook_stand_behind_its_options() -> None:
-    assert rn_options() == []
-    assert rn_options(["seed=1"], dataset="mini", llm="openai", limit=3, retriever="bm25") == [
-        *("seed=1", "dataset=[mini]", "llm=openai", "limit=3", "retriever=bm25")
-    ]
-    options = rn_options(["limit=50", "dataset=musique"], dataset=["mini", "mini_zh"], limit=3)
-    config = load_study("main_results", options)
-    assert (list(config.dataset), config.limit) == (["mini", "mini_zh"], 3)
+    assert set(table["baseline"]) == {"adaptive_note"}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"options": "limit=3"}, r'options: a list of texts is meant, such as \["limit=50"\] \(given: \'limit=3\'\)'),
-        ({"options": [3]}, "options: a list of texts is meant"),
-        ({"dataset": "mini,musique"}, r"dataset: a name or a list of names.*given: 'mini,musique'"),
-        ({"dataset": [1]}, "dataset: a name or a list of names"),
-        ({"llm": ["openai"]}, r"llm: one name is meant, such as \"openai\" \(given: \['openai'\]\)"),
-        ({"retriever": "bm25 retriever.k1=2"}, "retriever: one name is meant"),
-        ({"limit": "3"}, "limit: a whole number of at least 1 is meant"),
-        ({"limit": 0}, "limit: a whole number of at least 1 is meant"),
-    ],
+    ("option", "adaptive", "message"),
+    [("method=[vanilla]", None, "method=.vanilla,amber."), ("limit=1", "react", "adaptive: 'react' is not among")],
 )
-def test_a_parameter_of_another_type_is_refused(given: dict[str, Any], message: str) -> None:
+def test_the_fair_top_k_needs_vanilla_and_an_adaptive_method(option: str, adaptive: str | None, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        rn_options(**given)
+        asyncio.run(study("fair_top_k", option, adaptive=adaptive))
 
 
-def test_the_study_of_prompts_refuses_one_set() -> None:
-    with pytest.raises(ConfigError, match="prompts=small: this study runs papers and small"):
-        asyncio.run(prompts.run(["prompts=small"], progress=False))
+def test_each_number_of_passages_is_compared_with_the_baseline_that_has_as_many() -> None:
+    ks = {"vanilla": 5, "deep": 5, "vanilla_k3": 3, "deep_k3": 3, "deep_k7": 7}
+    run = made({name: (name.partition("_")[0], {"top_k": k}) for name, k in ks.items()}, {name: [0, 1] for name in ks})
+    top_k = TopK(load_study("top_k", ["resamples=100"]), [run, run], {"bm25": [run], "other": [run]})
+    table = top_k.table().query("metric == 'f1' and retriever == 'bm25'").set_index("method")
+    assert table["baseline"].to_dict() == {
+        **{"vanilla": "vanilla", "deep": "vanilla", "deep_k7": ""},
+        **{"vanilla_k3": "vanilla_k3", "deep_k3": "vanilla_k3"},
+    }
+    assert set(top_k.table()["line"]) == {"vanilla, bm25", "vanilla, other", "deep, bm25", "deep, other"}
 
 
-def test_a_cost_study_of_failures_alone_shows_empty_tables() -> None:
-    error = SampleError("LLMError", "gone")
-    failed = replace(RUN, samples=[replace(one, error=error, metrics={}, trace=[]) for one in RUN.samples])
-    study = Cost(load_study("cost", ["resamples=100"]), [], [failed], "acc", "")
-    assert study.display().empty
-    assert study.display_equal_tokens().empty
+def test_a_retriever_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="retriever=bm52: no such retriever; there is bm25"):
+        asyncio.run(study("top_k", f"runs={tmp_path}", retrievers=["bm52"], progress=False))
+
+
+def test_the_front_is_what_no_other_method_beats_in_both() -> None:
+    front = on_front(pd.Series([1.0, 2.0, 2.0, 3.0, 1.0]), pd.Series([0.2, 0.5, 0.4, 0.5, 0.2]))
+    assert front.tolist() == [True, True, False, False, True]  # the second beats the third and fourth
+
+
+def test_answers_cost_their_tokens_where_the_model_has_no_price() -> None:
+    frame = with_costs(RUN.frame(), Price(1.0, 10.0), Price(2000.0, 50000.0))
+    assert frame["cost"].tolist() == pytest.approx([0.002] * 16)
+    assert frame["computing"].tolist() == pytest.approx([1000 * 0.002 + 100 * 0.05] * 16)
+    priced = with_costs(RUN.frame().assign(cost=7.0), Price(1.0, 1.0), Price(1.0, 1.0))
+    assert set(priced["cost"]) == {7.0}
+
+
+def test_costs_stand_beside_the_score() -> None:
+    run = replace(RUN, table=with_costs(RUN.frame(), Price(1.0, 10.0), Price(1.0, 1.0)))
+    table = Cost(load_study("cost", ["resamples=100"]), [run], "acc").table().set_index("method")
+    assert table.loc["deep", [COSTS["cost"][0], "mean", "n"]].tolist() == [2.0, 75.0, 4]
+    assert table["front"].to_dict() == {"am": False, "deep": True, "deep_1_1": False, "vanilla": False}
+
+
+def test_methods_at_equal_tokens_by_hand() -> None:
+    acc: dict[str, list[float | None]] = {
+        **{"vanilla": [0, 0, 0, 1, 0, 0, 0, 0], "vote_3": [1, 0, 0, 1, 0, 0, 0, 0]},
+        **{"vote_5": [1, 1, 0, 1, 0, 0, 0, 0], "deepnote": [1] * 8, "none": [0] * 8},
+    }
+    samples = {"vanilla": 1, "vote_3": 3, "vote_5": 5}
+    methods = {name: ("vanilla", {"samples": samples[name]}) if name in samples else (name, {}) for name in acc}
+    run = made(methods, acc)
+    tokens = {"vanilla": 10, "vote_3": 30, "vote_5": 50, "deepnote": 45, "none": 5}
+    run = replace(run, table=run.frame().assign(tokens=lambda frame: frame["method"].map(tokens)))
+    table = Cost(load_study("cost"), [run], "acc").equal_tokens()
+    assert list(table["method"]) == ["deepnote"]  # no vote is as cheap as the other one
+    row = row_of(table, method="deepnote")
+    assert (row["vote"], row["samples"], row["tokens"], row["vote_tokens"], row["n"]) == ("vote_3", 3, 45, 30, 8)
+    # Better on six questions, worse on none: two of 2^6 patterns.
+    assert (row["difference"], row["p"], row["p_holm"]) == (0.75, 2 / 64, 2 / 64)
+    assert row["low"] > 0
+
+
+def test_cases_are_picked_by_correctness() -> None:
+    frame = RUN.frame()
+    assert pick_cases(frame) == ["q0", "q1", "q3"]  # two, two and three of four are right; none of q2
+    assert pick_cases(frame, 1) == ["q0"]
+    assert pick_cases(frame[frame["method"] == "am"]) == ["q0", "q1", "q2", "q3"]
+    config = load_study("case_studies")
+    assert CaseStudies(config, [RUN], []).cases == ["q0", "q1", "q3"]
+    table = CaseStudies(config, [RUN], ["q0", "q1"]).answers()
+    assert [table.loc["q0", "deep"], table.loc["q0", "vanilla"]] == ["right: answer 1", "wrong: answer 0"]
+    assert table.loc["q1", "am"] == "error: no recorded response"
+
+
+def test_a_case_that_the_data_set_lacks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="question_ids: mini has no 'q1'; its first are"):
+        asyncio.run(study("case_studies", f"runs={tmp_path}", dataset="mini", limit=2, question_ids=["q1"]))
+
+
+def noisy(percent: int, scores: dict[str, list[float | None]], passages: str) -> Run:
+    """A run of methods with these F1 scores (None: failed), which read these passages; g and h are gold."""
+    samples = []
+    for method, values in scores.items():
+        for number, score in enumerate(values):
+            metrics = {} if score is None else {"f1": score, "all_gold_first": float({"g", "h"} <= set(passages))}
+            trace = [search("?", name, f"Text of {name}.", name) for name in passages]
+            hits = [found for event in trace for found in event.hits]
+            sample = make_sample(method, f"q{number}", metrics, error="gone" if score is None else None)
+            question = replace(sample.question, gold_ids=("g", "h"))
+            samples.append(replace(sample, question=question, trace=[replace(trace[0], hits=hits)]))
+    return Run(make_info("made", list(scores), condition=Condition(percent)), samples)
+
+
+CLEAN = noisy(0, {"vanilla": [1, 1, 1, 1], "chain_of_note": [1, 1, 1, None]}, "gh")
+NOISY = noisy(100, {"vanilla": [0, 0, 0, 1], "chain_of_note": [1, 1, 0, 0]}, "xy")
+
+
+def test_scores_by_noise_and_the_passages_behind_them() -> None:
+    robustness = Robustness(load_study("robustness", ["resamples=100"]), [NOISY, CLEAN])
+    f1: Any = robustness.table().query("metric == 'f1'").set_index(["noise_percent", "method"])
+    assert set(f1["dataset"]) == {"made"}
+    assert f1["mean"].tolist() == [1.0, 1.0, 0.25, 0.5]
+    assert f1["n"].tolist() == [4, 3, 4, 4]
+    passages: Any = robustness.passages().set_index(["noise_percent", "method"])
+    columns = ["gold", "noise", "all_gold", "questions"]
+    assert passages.loc[(0, "chain_of_note"), columns].tolist() == [2, 0, 1, 3]
+    assert passages.loc[(100, "vanilla"), columns].tolist() == [0, 2, 0, 4]
+
+
+def test_a_loss_is_paired_by_question_and_stands_beside_the_papers() -> None:
+    losses: Any = Robustness(load_study("robustness", ["resamples=100"]), [NOISY, CLEAN]).losses().set_index("method")
+    assert losses.loc["vanilla", ["change", "n"]].tolist() == [-0.75, 4]
+    assert losses.loc["chain_of_note", ["change", "n"]].tolist() == [pytest.approx(-1 / 3), 3]
+    assert losses.loc["vanilla", "p"] == 0.25  # 2 of the 8 sign patterns of three losses
+    # Table 3 of Chain-of-Note: its average F1 is 77.06 without noise and 57.55 with nothing else; it has no vanilla.
+    assert losses.loc["chain_of_note", "paper"] == pytest.approx((57.55 - 77.06) / 100)
+    assert math.isnan(losses.loc["vanilla", "paper"])
+    assert paper_noise().groupby("method")["noise_percent"].apply(sorted).tolist() == [[0, 20, 40, 60, 80, 100]] * 2
+
+
+def test_a_robustness_without_ratio_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no noise ratio is named"):
+        asyncio.run(study("robustness", "study.noise_percent=[]"))

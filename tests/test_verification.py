@@ -85,7 +85,7 @@ def test_holm_corrects_over_the_rows_of_a_paper_alone() -> None:
 RULE: dict[str, Any] = {
     **{"supported": 1, "other": "vanilla", "method": "deepnote", "metric": "f1", "mean": 1.0, "low": 0.5, "high": 2.0},
     **{"p_holm": 0.049, "p_equivalent": 0.9, "score": 40.0, "other_score": 39.0, "corpus": "given"},
-    **{"same_model": False, "least": 1.0, "tolerance": 0.0},
+    **{"same_model": False, "theirs": 1.0, "tolerance": 0.0, "extra": False},
 }
 
 
@@ -99,10 +99,15 @@ def test_the_rules() -> None:
         ({"supported": 0}, "unsupported"),
         ({"mean": math.nan}, "not run"),
         ({"method": "no_retrieval"}, "other model"),  # what a model knows by itself
+        ({"method": "no_retrieval", "same_model": True}, "agrees"),
+        ({"method": "no_retrieval", "same_model": True, "extra": True}, "other model"),
         ({"method": "no_retrieval", "metric": "cost"}, "agrees"),
         ({"other": ""}, "other model"),
         ({"other": "", "corpus": "pooled", "same_model": True}, "other corpus"),
-        ({"other": "", "same_model": True, "mean": 59.2, "least": 54.9, "tolerance": 4.3}, "agrees"),  # 4.3000000000003
+        (
+            {"other": "", "same_model": True, "mean": 59.2, "theirs": 54.9, "tolerance": 4.3},
+            "agrees",
+        ),  # 4.3000000000003
     ]
     for fields, expected in rules:
         assert verdict(RULE | fields) == expected, fields
@@ -116,6 +121,9 @@ def test_a_single_number_by_hand() -> None:
     assert (result["low"], result["high"]) == pytest.approx((53.13, 88.81), abs=0.01)
     assert [row(run, kind="value", value=value)["verdict"] for value in (80.1, 95.5)] == ["undecided", "contradicted"]
     assert row(changed(run, llm={"model": "tiny"}), kind="value", value=70.0)["verdict"] == "other model"
+    claims = [claim(kind="value", model=model, value=value) for model, value in ((QWEN, 10.0), ("GPT-4o-mini", 75.0))]
+    (result,) = verify([run], pd.DataFrame(claims)).to_dict("records")
+    assert (result["theirs"], result["least"], result["verdict"]) == (75, 10, "agrees")  # of the model that was run
 
 
 @pytest.mark.parametrize(("passages", "corpus"), [(2_000_000, "part"), (5_000_000, "given"), (900, "pooled")])
@@ -137,6 +145,7 @@ def test_seconds_and_cost_of_an_answer() -> None:
     seconds = {("d", "q0"): 3.0, ("d", "q1"): 4.0, ("v", "q0"): 1.0}
     run = replace(run, samples=[replace(s, seconds=seconds.get((s.method, s.question.id))) for s in run.samples])
     assert row(run, metric="cost")["mean"] == pytest.approx(0.1875)
+    assert row(run, metric="cost")["remark"] == "of our implementations"
     assert (row(run, metric="seconds")["mean"], row(run, metric="seconds")["n"]) == (2.0, 1)
     model = "Qwen2.5-Coder-1.5B-Instruct"  # whose speed is known: not the time waited
     took = [replace(s, counts=Counts(calls=1, prompt_tokens=1000 * (s.method == "d"))) for s in run.samples]
@@ -150,8 +159,8 @@ def test_seconds_and_cost_of_an_answer() -> None:
 
 
 def test_acc_is_of_strings_that_are_not_normalised_and_rejects_of_methods_that_were_offered_unknown() -> None:
-    both: Scores = {"acc": [1, 1], "acc_raw": [1, 0], "em": [1, 1], "f1": [1, 1]}
-    run = run_of("hotpotqa", {"d": ("deepnote", "", both), "v": ("vanilla", "", {name: [0, 0] for name in both})})
+    scores: Scores = {"acc": [1, 1], "acc_raw": [1, 0], "em": [1, 1], "f1": [1, 1]}
+    run = run_of("hotpotqa", {"d": ("deepnote", "", scores), "v": ("vanilla", "", {name: [0, 0] for name in scores})})
     results = [row(run), row(run, kind="value"), row(run, metric="avg")]
     assert [result["mean"] for result in results] == pytest.approx([50, 50, 250 / 3])
     older = [replace(s, metrics={name: s.metrics[name] for name in ("acc", "em", "f1")}) for s in run.samples]

@@ -20,7 +20,19 @@ COSTS = ("cost", "seconds")
 
 MEASURED = [
     *("mean", "low", "high", "n", "p", "p_equivalent", "detectable", "score", "other_score", "cut", "our_model"),
-    *("same_model", "prompts", "retriever", "corpus", "selection", "run", "our_method", "other_run", "our_other"),
+    *(
+        "same_model",
+        "theirs",
+        "tolerance",
+        "prompts",
+        "retriever",
+        "corpus",
+        "selection",
+        "run",
+        "our_method",
+        "other_run",
+        "our_other",
+    ),
     *("remark", "reason"),
 ]
 """The columns that `Evidence.measure` fills."""
@@ -120,7 +132,7 @@ class Evidence:
         cut = [100 * (cell.answers["truncated"] > 0).mean() for cell in cells if "truncated" in cell.answers]
         return self._measured[key] | {
             **{"cut": max(cut, default=float("nan")), "our_model": _joined(cell.model for cell in sides[0])},
-            **{"same_model": all(cell.is_any(row["models"]) for cell in sides[0])},
+            **dict(zip(("same_model", "theirs", "tolerance"), _claimed(row, cells[0]), strict=True)),
             **{"prompts": cells[0].info.prompt_set, "retriever": cells[0].info.retriever.get("name", "")},
             **{"corpus": next((c for cell in cells if (c := cell.corpus()) != "none"), "none")},
             **{"selection": _joined(cell.info.dataset.selection for cell in sides[0]), "run": run},
@@ -146,7 +158,7 @@ class Evidence:
         """All cells, or pairs of comparable cells, of one data set that have a row's systems and metric."""
         sides = [side for side in SIDES if row[side[0]]]
         systems = [system_of(row[name], row[setting], dataset, row["metric"]) for name, setting in sides]
-        is_of_retriever = any(system.retriever or system.noise is not None for system in systems)
+        varies_retriever = any(system.retriever or system.noise is not None for system in systems)
         trained = any(system.trained_on for system in systems)
         candidates = []
         for side, system in zip(sides, systems, strict=True):
@@ -157,13 +169,13 @@ class Evidence:
             candidates.append([cell for cell in cells if _is_system(cell, system)])
             if not candidates[-1]:
                 raise NotRunError(f"no run of {dataset} has {system_label(row, *side)}")
-        fitting = [list(cells) for cells in product(*candidates) if _comparable(cells, is_of_retriever, trained)]
+        fitting = [list(cells) for cells in product(*candidates) if _comparable(cells, varies_retriever, trained)]
         if not fitting:
             raise NotRunError("no two runs with the same model, prompts and retriever have the two systems")
         matches = []
         for chosen in fitting:
             raw = all(_has_raw_acc(cell) for cell in chosen)
-            scores = pd.concat([self._scores_of(cell, row["metric"], raw) for cell in chosen], axis=1, join="inner")
+            scores = pd.concat([self._score(cell, row["metric"], raw) for cell in chosen], axis=1, join="inner")
             preferred = (chosen[0].is_any(row["models"]), chosen[0].run == chosen[-1].run, len(scores))
             rank = (-preferred[0], -preferred[1], -preferred[2], sum(cell.total for cell in chosen))
             matches += [_Match(chosen, scores, rank)] if len(scores) else []
@@ -171,7 +183,7 @@ class Evidence:
             raise NotRunError(f"the runs of {dataset} do not have {row['metric']} of the same questions")
         return matches
 
-    def _scores_of(self, cell: _Cell, metric: str, raw: bool) -> pd.Series:
+    def _score(self, cell: _Cell, metric: str, raw: bool) -> pd.Series:
         """The score of each question, from 0 to 1, its cost or its seconds, where the run has it.
 
         The papers' accuracy is containment of strings that are not normalised, `acc_raw`. Without a price, tokens cost
@@ -216,11 +228,11 @@ def _is_system(cell: _Cell, system: System) -> bool:
     return is_method and system.retriever in (None, kind)
 
 
-def _comparable(cells: Sequence[_Cell], is_of_retriever: bool, trained: bool) -> bool:
+def _comparable(cells: Sequence[_Cell], varies_retriever: bool, trained: bool) -> bool:
     """Whether two systems differ in nothing but what the claim is about; the prompts that both used are the same."""
     first, second = cells[0], cells[-1]
     prompts = all(second.info.prompts.get(name, text) == text for name, text in first.info.prompts.items())
-    retriever = is_of_retriever or first.info.retriever == second.info.retriever
+    retriever = varies_retriever or first.info.retriever == second.info.retriever
     return first.setup(trained) == second.setup(trained) and prompts and retriever
 
 
@@ -232,9 +244,18 @@ def _has_raw_acc(cell: _Cell) -> bool:
 def _remark(row: Mapping[Any, Any], cells: Sequence[_Cell]) -> str:
     """How our systems differ from the paper's."""
     data = _TRAINED.get(str(row["paper"]), "")
-    of_trained = row["paper"] in (row["method"], row["other"]) and not _UNTRAINED.issuperset(row["models"])
+    claims_training = row["paper"] in (row["method"], row["other"]) and not _UNTRAINED.issuperset(row["models"])
     is_trained = any(cell.info.llm.get("trained_on") == data for cell in cells)
-    return "prompted, not trained" if data and of_trained and not is_trained else ""
+    remarks = ["prompted, not trained"] if data and claims_training and not is_trained else []
+    return "; ".join([*remarks, *(["of our implementations"] if row["metric"] in COSTS else [])])
+
+
+def _claimed(row: Mapping[Any, Any], cell: _Cell) -> tuple[bool, float, float]:
+    """Whether our model is one of the paper's, and what the paper prints for it, with the tolerance."""
+    claims = zip(row["models"], row["values"], row["tolerances"], strict=True)
+    return next(
+        ((True, *numbers) for model, *numbers in claims if cell.is_any([model])), (False, float("nan"), float("nan"))
+    )
 
 
 def _joined(names: Iterable[str]) -> str:

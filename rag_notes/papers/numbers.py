@@ -72,9 +72,9 @@ def beside_paper(results: pd.DataFrame, model: str | None = None) -> pd.DataFram
         ours=100 * results["mean"], low=100 * results["low"], high=100 * results["high"]
     )
     theirs = paper_results(model).rename(columns={"value": "theirs"})
-    both = ours.merge(theirs, on=_CELL, how="inner")
-    both["difference"] = both["ours"] - both["theirs"]
-    return both[[*_CELL, "ours", "low", "high", "n", "paper", "table", "model", "theirs", "difference"]]
+    paired = ours.merge(theirs, on=_CELL, how="inner")
+    paired["difference"] = paired["ours"] - paired["theirs"]
+    return paired[[*_CELL, "ours", "low", "high", "n", "paper", "table", "model", "theirs", "difference"]]
 
 
 def paper_table(paper: pd.DataFrame) -> pd.DataFrame:

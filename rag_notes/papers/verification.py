@@ -22,7 +22,7 @@ VERDICTS: Mapping[str, str] = {
     "undecided": "These questions cannot tell.",
     "unsupported": "The paper's own cells do not have what its text claims, so that there is nothing to test.",
     "other model": "A single number, or a claim about what a model knows by itself, measured with another model than "
-    "the paper's: neither confirmed nor refuted.",
+    "the paper's, or the latter on questions of ours: neither confirmed nor refuted.",
     "other corpus": "A single number measured on other passages than the paper's: neither confirmed nor refuted.",
     "not run": "No runs have both systems on this data set; `reason` says what is missing.",
 }
@@ -38,7 +38,8 @@ def comparisons(claims: pd.DataFrame | None = None, *, dataset: str = "") -> pd.
 
     Rows of single numbers have no `other`. `printed` has what the paper prints for each of its models, a difference of
     two cells where the claim is of two systems; `least` and `most` are the ends of its range, in % (cost: US dollars,
-    seconds). `claims` counts the claims, `supported` those that the paper's own cells have. With `dataset`, such as
+    seconds). `claims` counts the claims, `supported` those that the paper's own cells have; `models`, `values` and
+    `tolerances` have an entry for each. With `dataset`, such as
     `world`, every comparison is to be tested on that data set instead of the paper's.
     """
     claims = paper_claims() if claims is None else claims
@@ -53,12 +54,13 @@ def comparisons(claims: pd.DataFrame | None = None, *, dataset: str = "") -> pd.
         supported=~is_order | (difference.fillna(claims["value"]) > 0),
         **{name: claims[name].str.replace(r";?questions=\d+", "", regex=True) for _, name in SIDES},
     )
+    claims["printed"] = claims["model"] + ": " + claims["value"].map("{:.4g}".format)
     if dataset:
-        claims = claims[is_order].assign(model=claims["dataset"] + " " + claims["model"], dataset=dataset)
-    claims["printed"] = claims["model"].str.strip() + ": " + claims["value"].map("{:.4g}".format)
+        claims = claims[is_order].assign(printed=claims["dataset"] + " " + claims["printed"], dataset=dataset)
     rows = claims.groupby(["paper", *_KEY], sort=False).agg(
-        printed=("printed", "; ".join), models=("model", tuple), least=("value", "min"), most=("value", "max"),
-        tolerance=("tolerance", "max"), claims=("value", "size"), supported=("supported", "sum"),
+        printed=("printed", lambda printed: "; ".join(printed.str.strip())), least=("value", "min"),
+        most=("value", "max"), claims=("value", "size"), supported=("supported", "sum"),
+        models=("model", tuple), values=("value", tuple), tolerances=("tolerance", tuple),
         source=("source", lambda sources: "; ".join(sources.unique())),
     ).reset_index()  # fmt: skip
     return rows.assign(
@@ -76,19 +78,21 @@ def verify(
 ) -> pd.DataFrame:
     """Return the rows of `comparisons` with what these runs give, and a verdict for each.
 
-    `mean` is our mean paired difference, of a single number our mean, with the 95 % interval `low` to `high` over `n`
-    questions; it is in % (cost: US dollars, seconds). `p` is the paired permutation test's and `p_holm` its correction
-    over all rows of a paper; `p_equivalent` is that of the test of equivalence and `detectable` the smallest
-    difference that so many questions show with 80 % power. `score` and `other_score` are the two means. `cut` is the
-    share of questions with a response that was cut off at the limit of new tokens, in %, of the system that has more.
-    `our_model`, `prompts`, `retriever`, `corpus` (pooled, given, part or none) and `selection` say what was measured,
-    `run` and `other_run` where. `remark` says how our system differs from the paper's.
+    `mean` is our mean paired difference, of a single number our mean, with the 95 % interval `low` to `high` over
+    `n` questions; it is in % (cost: US dollars, seconds). `p` is the paired permutation test's and `p_holm` its
+    correction over all rows of a paper; `p_equivalent` is that of the test of equivalence and `detectable` the
+    smallest difference that so many questions show with 80 % power. `score` and `other_score` are the two means.
+    `theirs` is what the paper prints for our model, with its `tolerance`, where that is one of the paper's
+    (`same_model`). `cut` is the share of questions with a response that was cut off at the limit of new tokens, in
+    %, of the system that has more. `our_model`, `prompts`, `retriever`, `corpus` (pooled, given, part or none) and
+    `selection` say what was measured, `run` and `other_run` where. `remark` says how our system differs from the
+    paper's.
 
-    Both systems have the same model, sampling, prompts and, unless the claim is about it, retriever. Of several runs it
-    is one with the paper's model, then one with both systems, then those with most common questions, then those with
-    fewest other answers. A mean over data sets weighs them alike. `claims` are the papers' by default. On
-    each of the `extra_datasets`, which no paper has, all comparisons of the papers are tested as well; they come first
-    (`extra`), and their p values are corrected by themselves.
+    Both systems have the same model, sampling, prompts and, unless the claim is about it, retriever. Of several
+    runs it is one with the paper's model, then one with both systems, then those with most common questions, then
+    those with fewest other answers. A mean over data sets weighs them alike. `claims` are the papers' by default.
+    On each of the `extra_datasets`, which no paper has, all comparisons of the papers are tested as well; they come
+    first (`extra`), and their p values are corrected by themselves.
     """
     rows = pd.concat([comparisons(claims, dataset=name) for name in (*extra_datasets, "")], ignore_index=True)
     evidence = Evidence(runs, resamples)
@@ -98,7 +102,7 @@ def verify(
     family = [table["paper"], table["dataset"].where(table["extra"], "")]
     table["p_holm"] = table.groupby(family)["p"].transform(lambda p: holm(p.tolist()))
     table["verdict"] = [verdict(row) for row in table.to_dict("records")]
-    return table.drop(columns=["models"])
+    return table.drop(columns=["models", "values", "tolerances"])
 
 
 def verdict(row: Mapping[Any, Any]) -> str:
@@ -107,15 +111,15 @@ def verdict(row: Mapping[Any, Any]) -> str:
         return "unsupported"
     if pd.isna(row["mean"]):
         return "not run"
-    of_model = not row["other"] or (row["method"] == "no_retrieval" and row["metric"] not in COSTS)
     if not row["other"] and row["corpus"] in ("pooled", "part"):
         return "other corpus"
-    if of_model and not row["same_model"]:
+    is_knowledge = row["method"] == "no_retrieval" and row["metric"] not in COSTS
+    if (not row["other"] or is_knowledge) and (row["extra"] or not row["same_model"]):
         return "other model"
     if not row["other"]:
-        if abs(row["mean"] - row["least"]) <= row["tolerance"] + _ROUNDING:
+        if abs(row["mean"] - row["theirs"]) <= row["tolerance"] + _ROUNDING:
             return "agrees"
-        return "undecided" if row["low"] <= row["least"] <= row["high"] else "contradicted"
+        return "undecided" if row["low"] <= row["theirs"] <= row["high"] else "contradicted"
     if (row["low"] > 0 or row["high"] < 0) and row["p_holm"] < _ALPHA:
         return "agrees" if row["mean"] > 0 else "contradicted"
     is_floor = max(row["score"], row["other_score"]) < 200 * MARGIN

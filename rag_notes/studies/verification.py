@@ -16,12 +16,10 @@ async def run(config: Config, *, progress: bool = True) -> "Verification":
     """Run every method and every setting that the papers' tables vary. Raises as `run_methods`."""
     runs: list[Run] = []
     for part in parts(config):
-        whole = {name: method for name, method in build_methods(part).items() if name not in part.study.variants}
-        for percent in (None, *part.study.noise_percent):
-            methods = None if percent is None else whole
-            runs += await run_methods(part, methods=methods, noise_percent=percent, progress=progress)
-            if not runs[-1].info.finished:
-                return Verification(config, runs)
+        plain = {name: method for name, method in build_methods(part).items() if name not in part.study.variants}
+        for percent, methods in [(None, None), *((noise, plain) for noise in part.study.noise_percent)]:
+            if all(run.info.finished for run in runs):
+                runs += await run_methods(part, methods=methods, noise_percent=percent, progress=progress)
     return Verification(config, runs)
 
 
