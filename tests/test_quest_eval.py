@@ -1,28 +1,24 @@
-"""RAGQuestEval: lists of answers, scores by hand, who is asked what, and the command."""
+"""RAGQuestEval: lists of answers, scores by hand, who is asked what, and the study."""
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rag_notes.cli import main
 from rag_notes.config import load_study
 from rag_notes.events import Counts, ParseFailure, count
 from rag_notes.files import SHIPPED
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
 from rag_notes.prompts.templates import Templates
-from rag_notes.report.tables import QUEST_METRICS
-from rag_notes.running.annotate import told_sha256
+from rag_notes.running.annotate import subject_hash
 from rag_notes.running.quest_scores import quest_texts
 from rag_notes.running.records import Condition, Run
-from rag_notes.running.run_files import write_info, write_samples
-from rag_notes.studies import quest_eval
-from rag_notes.studies.quest_eval import QuestEval
-from rag_notes.types import InputError, Question
+from rag_notes.studies.base import missing_answers, study
+from rag_notes.studies.quest_eval import QuestEval, quest_eval
+from rag_notes.types import Question
 from tests.made import make_info, make_run, make_sample
 from tests.samples import samples
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
@@ -102,7 +98,7 @@ def annotate(answer: str, question: Question = Q, **script: Any) -> tuple[dict[s
     searcher = Searcher(ScriptedRetriever({}))
     rag = Rag(question, method="quest_eval", llm=llm, searcher=searcher, templates=Templates())
     about = {question.id: {"gold": "Ann built it in 1904.", "generated": answer}}
-    return json.loads(asyncio.run(quest_eval.quest_eval(about, rag, question, sha256=""))), llm, rag
+    return json.loads(asyncio.run(quest_eval(about, rag, question, sha256=""))), llm, rag
 
 
 def test_the_model_asks_about_the_gold_answer_and_answers_from_both() -> None:
@@ -161,7 +157,7 @@ def test_means_are_of_the_answers_that_have_the_metric() -> None:
         "deepnote": [{"q_r": 1.0, "q_gold": 1.0}] * 4,
     }
     answers = make_run("crud", {method: {"em": [0.0] * 4} for method in scores})
-    about = {method: {"sha256": told_sha256(answers.of(method), quest_texts)} for method in scores}
+    about = {method: {"sha256": subject_hash(answers.of(method), quest_texts)} for method in scores}
     annotations = [
         make_sample(
             *(method, f"q{i}", {}),
@@ -173,60 +169,27 @@ def test_means_are_of_the_answers_that_have_the_metric() -> None:
         for i, of in enumerate(of_method)
     ]
     annotation = Run(make_info("crud", about, condition=Condition(annotates="quest_eval")), annotations)
-    study = QuestEval(load_study("quest_eval", []), [], [answers, annotation])
-    table: Any = study.table().set_index(["method", "metric"])
+    results = QuestEval(load_study("quest_eval", ["resamples=200"]), [answers, annotation])
+    table: Any = results.table().set_index(["method", "metric"])
     assert table["n"].loc["vanilla"].to_dict() == {"q_r": 2, "t_p": 1, "t_r": 1, "t_f1": 1, "q_gold": 2}
     assert (table.loc[("vanilla", "q_r"), "mean"], table.loc[("vanilla", "t_p"), "mean"]) == (0.5, 0.5)
     compared = table.loc[("deepnote", "q_r")]
     assert (compared["difference"], compared["n_paired"]) == (0.5, 2)  # of the answers that both have a score
-    assert "crud 1 to 4" in study.display().caption
-    failures = study.diagnostics()["parse failures"]  # RAGQuestEval's own stand beside those of the answers
-    assert failures.tolist() == ["0", "0", "4", "4"]
+    failures = results.diagnostics()["parse failures"]  # RAGQuestEval's own stand beside those of the answers
+    assert failures.tolist() == [0, 0, 4, 4]
 
 
-def test_the_command_shows_the_scores_and_what_could_not_be_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["dataset=mini_zh", "limit=2", f"runs={tmp_path}", "resamples=100", "retriever.cache=null"]
-    assert main(["quest-eval", *options]) == 0
-    scores, went_wrong = capsys.readouterr().out.split("data set           method", 1)
-    assert "Vanilla RAG (k3)" in scores and "T-F1" in scores
-    assert "mini_zh-quest_eval" in went_wrong
-
-
-def test_every_answer_is_put_to_it_and_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_every_answer_is_put_to_it_and_missing_answers_are_counted(tmp_path: Path) -> None:
     options = [
-        "dataset=mini_zh",
-        "limit=1",
         f"llm.recordings=[{SHIPPED / 'data' / 'recordings' / 'mini.jsonl.xz'}]",
-        "~study.variants.vanilla_k3",
-        "method=[vanilla]",
-        f"runs={tmp_path}",
-        "retriever.cache=null",
+        *("~study.variants.vanilla_k3", "method=[vanilla]", f"runs={tmp_path}", "retriever.cache=null"),
     ]
-    study = asyncio.run(quest_eval.run(options, progress=False))  # the answer alone is recorded
-    assert study.table().empty
-    assert study.display().caption == "No question was answered without error."
-    answers, annotations = study.runs
-    assert (answers.info.samples.errors, annotations.info.samples.errors, study.lacking) == (0, 1, 1)
-    assert "stage quest_questions of vanilla on" in str(annotations.samples[0].error)
+    results = asyncio.run(study("quest_eval", *options, dataset="mini_zh", limit=1, progress=False))
+    assert results.table().empty  # the answer alone is recorded
+    annotations = results.runs[1]
+    assert [missing_answers(run) for run in results.runs] == [0, 1]
+    assert "stage quest_questions of vanilla on" in annotations.frame()["error"][0]
     assert {path.name.split("-Qwen")[0] for path in tmp_path.iterdir()} == {"mini_zh", "mini_zh-quest_eval"}
-
-
-def test_a_run_published_with_its_scores_is_asked_nothing_and_one_without_them_refused(tmp_path: Path) -> None:
-    options = ["preset=crud", "retriever=bm25", "from_records=true"]
-    published = SHIPPED / "data" / "results"
-    study = asyncio.run(quest_eval.run([*options, f"runs={published}"], progress=False))
-    (run,) = study.runs
-    table = study.table()
-    assert set(table["metric"]) == set(QUEST_METRICS) and set(table["method"]) == set(run.methods)
-    assert run.folder is not None
-    copy = tmp_path / run.folder.name
-    copy.mkdir()
-    write_info(copy, run.info)
-    write_samples(copy / "samples.jsonl", [replace(sample, metrics={}) for sample in run.samples])
-    with pytest.raises(InputError, match="was published without the text"):
-        asyncio.run(quest_eval.run([*options, f"runs={tmp_path}"], progress=False))
 
 
 @pytest.mark.parametrize("documents", ["1Doc", "2Docs", "3Docs"])

@@ -127,9 +127,15 @@ def test_an_ablated_method_is_tested_against_the_whole_one(tmp_path: Path) -> No
 
 
 def test_thresholds_are_named_as_in_the_papers() -> None:
-    points = Thresholds(load_study("thresholds", ["resamples=100"]), [RUN]).points("acc").set_index("method")
-    assert points["setting"].to_dict() == {"am": "2", "deep_1_1": "1-1", "deep": "3-2", "vanilla": "Vanilla RAG"}
-    assert (points["mean"]["deep"], points["searches_mean"]["deep"]) == (75, 2)
+    names = {"vanilla": "vanilla", "deep": "deepnote", "deep_1_1": "deepnote_1_1", "am": "amber_2"}
+    frame = RUN.frame().replace({"method": names})
+    info = replace(RUN.info, methods={names[name]: method for name, method in RUN.info.methods.items()})
+    config = load_study("thresholds", ["resamples=100", "method=[vanilla,deepnote,amber]"])
+    points = Thresholds(config, [replace(RUN, info=info, table=frame)]).points("acc").set_index("method")
+    assert points["setting"].to_dict() == {
+        **{"amber_2": "2", "deepnote_1_1": "1-1", "deepnote": "3-2", "vanilla": "Vanilla RAG"}
+    }
+    assert (points["mean"]["deepnote"], points["searches_mean"]["deepnote"]) == (75, 2)
 
 
 def test_the_fair_k_is_the_mean_number_of_passages_that_the_adaptive_method_read(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 import pandas as pd
 
-from rag_notes.config import Config
+from rag_notes.config import Config, build_methods
+from rag_notes.methods.about import about_of, settings_of
 from rag_notes.report.rows import described, score_rows
 from rag_notes.report.tables import counts
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
-
-LIMITS = ("max_step", "max_failure", "collector_iterations", "invalid_updates", "max_iterations")
-"""The settings that end a loop, in the order in which the papers write them: DeepNote 3-2 has 3 steps, 2 failures."""
 
 
 async def run(config: Config, *, progress: bool = True) -> "Thresholds":
@@ -36,7 +34,11 @@ class Thresholds(Study):
         return score_rows(self.table(), metric).join(searches, on=["dataset", "method"])
 
     def _by_setting(self, table: pd.DataFrame) -> pd.DataFrame:
-        limits = described(table, self.runs, LIMITS)[[*LIMITS]].astype("Int64").astype("string")
-        setting = pd.Series(["-".join(row.dropna()) for _, row in limits.iterrows()], table.index)
-        setting = setting.where(setting != "", table["label"])
-        return table.assign(setting=setting).sort_values(["function", "setting"], kind="stable", ignore_index=True)
+        varied = {name for settings in self.config.study.variants.values() for name in settings}
+        settings = {}
+        for name, method in build_methods(self.config).items():
+            limits = [limit for limit in about_of(method).limits if limit in varied]
+            settings[name] = "-".join(str(settings_of(method)[limit]) for limit in limits)
+        setting = table["method"].map(settings)
+        table = table.assign(setting=setting.where(setting != "", table["label"]))
+        return table.sort_values(["function", "setting"], kind="stable", ignore_index=True)
