@@ -148,7 +148,7 @@ def test_the_same_call_asks_again_only_what_failed(server: Loopback, retriever: 
 def test_an_address_where_nobody_is_ends_the_run_and_the_right_one_asks_everything(
     server: Loopback, retriever: BM25, tmp_path: Path, address: str
 ) -> None:
-    with pytest.raises(FatalLLMError, match="nobody answers at"):
+    with pytest.raises(FatalLLMError, match=address):
         run_in(tmp_path, address, retriever, questions=QUESTIONS[:3], methods=[vanilla])
     assert load_run(tmp_path).frame().empty and load_run(tmp_path).info.status.startswith("stopped: ")
     run = run_in(tmp_path, server.base_url, retriever, questions=QUESTIONS[:3], methods=[vanilla])
@@ -214,18 +214,18 @@ def test_a_run_stopped_by_the_spending_limit_goes_on_with_the_same_call(
 def test_a_refused_key_is_said_once_and_keeps_what_was_answered(
     server: Loopback, retriever: BM25, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    locked = [Question(f"locked{n}", f"On which river does town {n} <401> lie?", ("x",)) for n in range(2)]
+    locked = Question("locked", "On which river does Lima <401> lie?", ("x",))
     options: dict[str, Any] = {"store": ResponseStore(":memory:"), "llm": {"concurrency": 1}, "methods": [vanilla]}
-    options["questions"] = [*QUESTIONS[:6], *locked, *QUESTIONS[6:]]
+    options["questions"] = [*QUESTIONS[:6], locked, *QUESTIONS[6:]]
     with pytest.raises(FatalLLMError, match="refused the API key"):
         run_in(tmp_path, server.base_url, retriever, progress=True, **options)
     assert capsys.readouterr().err.count("stopping once the answers under way are done: ") == 1
     stopped = load_run(tmp_path)
     names = set(stopped.frame()["question_id"])
-    assert stopped.info.status.startswith("stopped: ") and not names & {"locked0", "locked1"}
+    assert stopped.info.status.startswith("stopped: ") and "locked" not in names
     assert {question.id for question in QUESTIONS[:6]} <= names
     run = run_in(tmp_path, server.base_url, retriever, **options)
-    assert (len(run.frame()), errors(run)) == (14, 0)
+    assert (len(run.frame()), errors(run)) == (13, 0)
 
 
 INTERRUPTED = """
