@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from rag_notes.config import ConfigError, load_config
 from rag_notes.events import Ask
 from rag_notes.llm.client import FatalLLMError, Price
 from rag_notes.llm.store import ResponseStore
@@ -31,6 +32,7 @@ from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import RecordError, Run, Sample, load_run
+from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.types import Hit, Question
 from tests.loopback import Loopback, body_hash
 from tests.rivers import CORPUS, METHODS, QUESTIONS, run_in
@@ -200,6 +202,7 @@ def test_a_run_stopped_by_the_spending_limit_goes_on_with_the_same_call(
     price, store = Price(1.0, 1.0), ResponseStore(":memory:")
     alone = run_in(tmp_path / "alone", server.base_url, retriever, llm={"price": price})
     usage = alone.info.usage
+    assert usage.cost is not None
     assert usage.cost == pytest.approx(price.of(usage.prompt_tokens, usage.completion_tokens))
     assert alone.frame()["cost"].sum() >= usage.cost  # of calls in common each answer has the whole cost
     seen, limits = len(server.seen()), {"price": price, "max_cost": price.of(usage.prompt_tokens, 0) / 3}
@@ -305,6 +308,22 @@ def test_the_same_question_or_method_twice_is_refused(retriever: BM25) -> None:
         run_in(None, None, retriever, questions=[QUESTIONS[0], QUESTIONS[0]])
 
 
+def test_the_chosen_methods_are_played_from_the_recordings_into_folders_of_their_settings(tmp_path: Path) -> None:
+    options = [f"runs={tmp_path}", "dataset=mini", "limit=3", "method=[vanilla]"]
+    (run,) = asyncio.run(run_methods(load_config(options), progress=False))
+    assert run.folder is not None and run.folder.parent == tmp_path
+    assert run.folder.name == f"mini-Qwen2.5-Coder-1.5B-Instruct-{run.info.fingerprint}" and errors(run) == 0
+    content = {path.name: path.read_bytes() for path in run.folder.iterdir()}
+    (again,) = asyncio.run(run_methods(load_config(options), progress=False))
+    assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == content and again.folder == run.folder
+    (noisy,) = asyncio.run(run_methods(load_config(options), noise_percent=40, progress=False))
+    assert noisy.label == "mini-noise40" and noisy.frame()["noise_percent"].eq(40).all()
+    repeated = load_config([*options, "repeat=[0,1]"])
+    assert [run.info.repeat for run in asyncio.run(run_methods(repeated, progress=False))] == [0, 1]
+    with pytest.raises(ConfigError, match=r"repeat=\[0, 1\]: one repeat at a time"):
+        one_repeat(repeated)
+
+
 HALF = "half \ud83d of a pair"
 
 
@@ -334,8 +353,8 @@ def test_the_answers_of_a_large_run_are_not_in_memory(tmp_path: Path) -> None:
             return await evaluate([long_winded], questions, bm25(CORPUS, cache=None), llm, folder=tmp_path / "run")
 
     tracemalloc.start()
-    made = asyncio.run(run())
-    assert len(made.frame()) == 800 and made.sample("long_winded", "00799").counts.steps == 0
+    large = asyncio.run(run())
+    assert len(large.frame()) == 800 and large.sample("long_winded", "00799").counts.steps == 0
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (tmp_path / "run" / "samples.jsonl").stat().st_size > 40e6 > 2 * peak

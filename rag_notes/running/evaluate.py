@@ -77,7 +77,7 @@ async def evaluate(
                     return
                 rag = start(question, method=name)
                 try:
-                    writer.add(await _answer(rag, name, methods[name], llm, scored=not info.condition.annotates), rag)
+                    writer.add(await _answer(rag, name, methods[name], llm, scored=not info.condition.annotates))
                 except (FatalLLMError, RetrieverError, ValueError, OSError) as failure:
                     if not failures:  # the others under way mostly meet the same
                         tell(bar, f"{title}: stopping once the answers under way are done: {failure}")
@@ -152,7 +152,7 @@ class _Writer(ExitStack):
         self._errors = self._prompt_tokens = self._completion_tokens = self._cost = 0
         self._priced = True
 
-    def add(self, sample: Sample, rag: Rag) -> None:
+    def add(self, sample: Sample) -> None:
         """Take a sample, and add up what its calls cost that no other sample has made."""
         key = sample.method, sample.question.id
         if self._folder is None:
