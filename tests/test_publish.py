@@ -71,8 +71,8 @@ def test_a_published_run_has_its_scores_and_counts_and_no_text(tmp_path: Path) -
     assert not any(word in table + (results / "runs.json").read_text(encoding="utf-8") for word in ("Ann", "town of"))
     (run,) = published_runs(results)
     whole = Run(run.info, SAMPLES)
-    kept = whole.frame().columns.drop(["question", "gold", "answer", "error"])
-    pd.testing.assert_frame_equal(run.frame()[kept], whole.frame()[kept], check_dtype=False, check_exact=True)
+    columns = whole.frame().columns.drop(["question", "gold", "answer", "error"])
+    pd.testing.assert_frame_equal(run.frame()[columns], whole.frame()[columns], check_dtype=False, check_exact=True)
     short, long, failed = run.frame().to_dict("records")
     assert short["answer"] == "Tis" and long["answer"].startswith("sha256:") and len(long["answer"]) == 23
     assert (failed["error_kind"], failed["error"], failed["answer"]) == ("LLMError", "(not published)", "")
