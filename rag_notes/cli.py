@@ -203,9 +203,9 @@ def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
     retrieval.add_argument("--top-k", type=int, default=5, metavar="K", help="passages looked at (default: 5)")
     help_ = "write TREC run and qrels files there too, and print nDCG, RR, recall and AP"
     retrieval.add_argument("--trec", metavar="FOLDER", help=help_)
-    text = "export, import or verify a response store, or drop responses to have them asked anew"
+    text = "export or import a response store, or drop responses to have them asked anew"
     store = add("store", data.store, text)
-    store.add_argument("action", choices=["export", "import", "verify", "drop"])
+    store.add_argument("action", choices=["export", "import", "drop"])
     store.add_argument("store", help="the store, for example .cache/responses.sqlite")
     store.add_argument("file", nargs="*", help="JSON lines, .jsonl or .jsonl.xz (export, import); keys (drop)")
     store.add_argument("--question", action="append", default=[], metavar="TEXT", help="that prompts contain (drop)")

@@ -122,7 +122,7 @@ def test_a_notebook_opened_in_notebooks_has_the_paths_of_the_folder_above(monkey
 def test_the_default_is_the_generated_world_from_recordings() -> None:
     config = load_config()
     assert list(config.dataset) == ["world"]
-    assert config.llm["_target_"] == "rag_notes.llm.sources.recorded"
+    assert config.llm["_target_"] == "rag_notes.llm.client.LLM"
     assert list(config.method)[-1] == "amber"
     assert set(config.method) == set(choices("method"))
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import openai
 import pytest
+from rag_notes.llm.models import MODELS, ChecksumError, ModelFile, checksum, fetch_model
 
 from rag_notes.llm.local import LocalServer, local
-from rag_notes.llm.models import MODELS, ChecksumError, ModelFile, checksum, fetch_model
 from rag_notes.llm.store import Response
 
 PARTS = [b"GGUF" + bytes(200_000), b"the middle", b"the end" * 1000]

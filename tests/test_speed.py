@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.llm.response import Response
+from rag_notes.llm.store import Response
 from rag_notes.rates import load_speeds
 from rag_notes.running.speed import fit_speed, measure_speed
 from rag_notes.types import InputError

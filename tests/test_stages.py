@@ -234,7 +234,7 @@ def test_another_model_of_a_stage_has_neither_the_served_name_nor_the_prices_of_
 def test_a_stage_may_have_an_llm_of_another_kind(tmp_path: Path) -> None:
     ResponseStore(tmp_path / "none.sqlite").export_jsonl(tmp_path / "recording.jsonl")
     settings = (
-        f"_target_: rag_notes.llm.sources.recorded, model: small, recordings: [{tmp_path / 'recording.jsonl'}], "
+        f"_target_: rag_notes.llm.client.LLM, model: small, recordings: [{tmp_path / 'recording.jsonl'}], "
         f"cache: {tmp_path / 'cache'}"
     )
     llm = configured(tmp_path, f"+stages.note_judge={{{settings}}}")

@@ -11,7 +11,7 @@ import pytest
 
 from rag_notes.config import ConfigError, load_study
 from rag_notes.events import Counts, searches
-from rag_notes.llm.usage import Price
+from rag_notes.llm.client import Price
 from rag_notes.report.curves import axis_label, count_label, curve_figure, with_settings
 from rag_notes.report.figures import save_figure
 from rag_notes.report.tables import counts, results

@@ -243,7 +243,8 @@ def _account(place: "_Place", samples: Sequence[Sample], of: int, llm: LLM) -> R
         asks = answered(sample.trace)
         took, retried = place.took.get(sample.key), place.retried
         if took is None:  # by another process
-            taken = llm.taken([ask.key for ask in asks])
+            responses = {ask.key: llm.of(ask.stage).store.get(ask.key) for ask in asks}
+            taken = {key: (stored.seconds, stored.retries) for key, stored in responses.items() if stored}
             took = _seconds(asks, taken)
             retried = {key: again for key, (_, again) in taken.items()}
         if took is None:

@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 from rag_notes.config import ConfigError, build_llm, load_config
 from rag_notes.datasets.world import world_passages
 from rag_notes.datasets.world.region import PASSAGES
-from rag_notes.llm.response import Response
+from rag_notes.llm.store import Response
 from rag_notes.terminal import progress_bar
 from rag_notes.types import InputError
 

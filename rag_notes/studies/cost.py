@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from rag_notes.config import ConfigError, load_study
-from rag_notes.llm.usage import Price
+from rag_notes.llm.client import Price
 from rag_notes.metrics.retrieval import gold_clusters
 from rag_notes.metrics.stats import holm, paired_difference
 from rag_notes.rates import PRICED, Rate, load_prices, load_speeds

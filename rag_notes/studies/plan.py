@@ -141,8 +141,8 @@ def _expected(played: Sequence[Replayed], like: Sequence[Replayed], bound: float
     for field in ("prompt_tokens", "completion_tokens"):
         tokens[field] = to_make * _mean([getattr(call, field) for call in flat]) if to_make else 0.0
     if to_make:  # only responses of this very model's store say how fast it is
-        known = llm.taken([call.key for call in flat])
-        times = [known[call.key][0] for call in flat if call.key in known]
+        responses = (llm.of(call.stage).store.get(call.key) for call in flat)
+        times = [response.seconds for response in responses if response is not None]
         seconds = to_make * _mean(times) / llm.concurrency if whole else math.nan
     return {
         "complete": whole,
