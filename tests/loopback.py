@@ -290,7 +290,12 @@ def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str, 
             200, bodies.get(met, '{"error": {"message": "not for you", "code": 402}, "choices": null}').encode()
         )
     change, text = CHANGES.get(met, {}), _text(name, prompt, judge)
-    message = {"role": "assistant", "content": f"<think>\nLet me see.\n</think>\n\n{text}" if met == "think" else text}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": f"<think>\nLet me see.\n</think>\n\n{text}" if met == "think" else text,
+    }
+    if met == "think":
+        message["content"] = f"<think>\nLet me see.\n</think>\n\n{text}"
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": "stop"} | change.get("choice", {})
     message |= {field: value for field, value in change.items() if field not in ("choice", "completion")}
     usage: dict[str, Any] = {"prompt_tokens": len(prompt) // 4, "completion_tokens": 7}

@@ -13,7 +13,7 @@ import pytest
 from rag_notes.config import ConfigError, build_llm, load_config
 from rag_notes.llm import client as client_module
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, Price, SpendingLimitError
-from rag_notes.llm.completion import SCORED, read_completion
+from rag_notes.llm.completion import SCORED, read_body, read_completion
 from rag_notes.llm.errors import UnreachedError
 from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
 from tests.loopback import Loopback, body_hash
@@ -21,21 +21,6 @@ from tests.scripted import asked
 
 NO_ANSWER = ["garbage", "halfjson", "stranger", "nochoice", "badtext", "uncut", "abort"]
 PASSING = ["429", "500", "503", "busy", "reset", "half", "ssh", *NO_ANSWER]
-    "429",
-    "500",
-    "503",
-    "busy",
-    "reset",
-    "half",
-    "ssh",
-    "garbage",
-    "halfjson",
-    "stranger",
-    "nochoice",
-    "badtext",
-    "uncut",
-    "abort",
-]
 KEY = "hunter2-correct-horse-battery"
 
 
@@ -397,7 +382,7 @@ def test_texts_of_a_server_are_made_fit_for_files_and_terminals(server: Loopback
     assert len(text) <= 500
     llm = client(server)
     assert llm.request("prompt \ud800")["messages"] == [{"role": "user", "content": "prompt \ufffd"}]
-    body = client_module.read_body(b'{"a": ["\\ud83d\\ude00 \\uD800", {"b": 1}]}')
+    body = read_body(b'{"a": ["\\ud83d\\ude00 \\uD800", {"b": 1}]}')
     assert body == {"a": ["😀 \ufffd", {"b": 1}]}
 
 

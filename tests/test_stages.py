@@ -218,7 +218,7 @@ def test_another_model_of_a_stage_has_neither_the_served_name_nor_the_prices_of_
                 await llm.of(stage).ask("Where?")
 
     asyncio.run(ask())
-    body = {"messages": [{"role": "user", "content": "Where?"}], **llm.sampling, "logprobs": False}
+    body = {"messages": [{"role": "user", "content": "Where?"}], **llm.sampling}
     sent = [
         body | {"model": "served"},
         body | {"model": "gpt-4o-mini"},
@@ -281,7 +281,7 @@ def test_stop_strings_and_log_probabilities_change_the_key_and_reach_the_server(
                 await llm.ask("Where?", **variant)
 
     asyncio.run(use())
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "Where?"}], **llm.sampling, "logprobs": False}
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Where?"}], **llm.sampling}
     assert [seen.hash for seen in server.seen()[before:]] == [body_hash(body | variant) for variant in variants]
     assert (llm.usage.sent, llm.usage.stored) == (4, 4)
     keys = [request_key(llm.request("Where?", **variant)) for variant in variants]

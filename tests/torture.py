@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 def shorten_pauses() -> None:
     """Retry within milliseconds: pauses of seconds would show nothing more."""
-    openai._base_client.INITIAL_RETRY_DELAY = client.PAUSE = 0.002  # type: ignore[misc,attr-defined]
+    openai._base_client.INITIAL_RETRY_DELAY = client.PAUSE = 0.002  # type: ignore[attr-defined]
 
 
 def start(folder: Path, base_url: str, store: Path, limit: int) -> Run:
@@ -67,7 +67,7 @@ def start(folder: Path, base_url: str, store: Path, limit: int) -> Run:
     retriever = build_retriever(config, dataset.corpus)
 
     async def run() -> Run:
-        settings = {"store": ResponseStore(store, lease=1.0), "timeout": 5.0, "max_retries": 4}
+        settings = {"store": ResponseStore(store, lease=1.0), "timeout": 2.0, "max_retries": 4}
         async with LLM("tiny", base_url=base_url, concurrency=CONCURRENCY, **settings) as llm:  # type: ignore[arg-type]
             return await evaluate(METHODS, dataset.questions, retriever, llm, folder=folder, progress=False)
 
