@@ -75,7 +75,7 @@ def test_a_file_that_llama_cpp_refuses_is_named(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp", reason="the extra 'local' is not installed")
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(1000))
     with pytest.raises(InputError, match=r"model\.gguf: llama\.cpp could not serve it with n_ctx=8192"):
-        serve(tmp_path / "model.gguf")
+        serve(str(tmp_path / "model.gguf"))
 
 
 def test_a_model_answers_by_its_name_and_the_same_each_time(smollm: Path, recwarn: pytest.WarningsRecorder) -> None:

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
 
 from pydantic import InstanceOf
 
@@ -27,11 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LLM", "FatalLLMError", "LLMError", "Price", "RecordingMissError", "SpendingLimitError", "Usage"]
 
+PAUSE = 0.5  # seconds before a request whose answer was unusable is sent again; doubled each time, to 8
+MAX_REFUSALS = 5  # so many requests refused with one status, and none answered, end the run
 _DATE = r"(?:-\d{4}(?:-?\d{2}-?\d{2})?)?"  # which vendors append to the name of a model
-PAUSE = 0.5
-"""Seconds before a request whose answer was unusable is sent again; doubled each time, to 8."""
-MAX_REFUSALS = 5
-"""A run ends when so many requests are refused with the same status before any is answered."""
+_ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-f:]+\])(:[1-9]\d*)?(/\S*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +63,13 @@ class LLM:
 
     A response that the store has costs nothing; identical requests in flight are sent once, by whichever process claims
     them first; errors are never stored. `model` names the model in keys, records and tables, `served_as` is what the
-    endpoint calls it. `base_url` is an OpenAI-compatible endpoint, or "local" for a GGUF file that is served in this
-    process (see `rag_notes.llm.local`). Without it, and with `recordings` (exports of a store, kept unpacked below
-    `cache`), the network is forbidden. What may pass is tried again up to `max_retries` times, by openai's client or,
-    where an answer is empty or none, by this one. `max_cost` is in US dollars, from the start of this object.
-
-    None is not sent, so that a model's own default holds. Temperature 0.1 and a fixed seed are DeepNote's (section
-    C.1); top_p 0.9 and 1280 new tokens are in its authors' public code only. `system` is a message put before the
-    prompt, `extra_body` further fields of the request. `stages` may name other LLMs for single stages.
+    endpoint calls it. `base_url` is an OpenAI-compatible endpoint, or "local" for a GGUF file served in this process
+    (see `rag_notes.llm.local`). Without it, and with `recordings` (exports of a store, unpacked below `cache`), the
+    network is forbidden. What may pass is tried again up to `max_retries` times, by openai's client or, where an answer
+    is empty or none, by this one. `max_cost` is in US dollars, from the start of this object. None is not sent.
+    Temperature 0.1 and a fixed seed are DeepNote's (section C.1); top_p 0.9 and 1280 new tokens are in its authors'
+    public code only. `system` is a message put before the prompt, `extra_body` further fields of the request.
+    `stages` may name other LLMs for single stages.
     """
 
     def __init__(
@@ -122,13 +119,15 @@ class LLM:
         self._is_local = base_url == "local"
         self.model = Path(model).stem if self._is_local else model
         self.base_url, self.price, self.max_cost, self.concurrency = base_url, price, max_cost, concurrency
-        self.endpoint = "llama.cpp in this process" if self._is_local else base_url and _endpoint_of(base_url)
+        if not (self._is_local or base_url is None or _ADDRESS.fullmatch(base_url)):  # which may hold a secret
+            raise InputError("llm.base_url: expected for example http://127.0.0.1:8000/v1, without user or password")
+        self.endpoint = "llama.cpp in this process" if self._is_local else base_url and base_url.split("/")[2]
         self.usage, self.trained, self.stages = Usage(), dict[str, str | None](), dict[str, LLM]()
         self._file, self._served_as, self._key_variable = model, served_as or self.model, api_key_variable
-        self._timeout, self._max_retries, self._engine = timeout, max_retries, (n_ctx, threads)
+        self._timeout, self._max_retries, self._resources = timeout, max_retries, AsyncExitStack()
+        self._engine: dict[str, Any] = {"n_ctx": n_ctx, "threads": threads}
         self._client: openai.AsyncOpenAI | None = None
         self._server: Any = None
-        self._resources = AsyncExitStack()
         self._in_flight: dict[str, asyncio.Task[Response]] = {}
         self._fatal: FatalLLMError | None = None
         self._refusals, self._unmetered = Counter[int](), False
@@ -139,14 +138,15 @@ class LLM:
 
             base_url, key = self.base_url, os.environ.get(self._key_variable, "").strip()
             if self._is_local:
-                base_url = self._serve()
-            elif not key and self.endpoint == "api.openai.com":
+                from rag_notes.llm.local import serve  # noqa: PLC0415
+
+                self._server = serve(self._file, n_parallel=self.concurrency, **self._engine)
+                base_url = f"{self._server.listening_address}/v1"
+            elif not (key.isascii() and key.isprintable()) or (not key and self.endpoint == "api.openai.com"):
                 raise InputError(
-                    f"llm=openai needs a key: set the environment variable {self._key_variable}, or name your own "
-                    "server with llm.base_url=http://127.0.0.1:8000/v1"
+                    f"set the environment variable {self._key_variable} to a key (of letters, digits and signs), or "
+                    "name your own server with llm.base_url=http://127.0.0.1:8000/v1"
                 )
-            elif not (key.isascii() and key.isprintable()):
-                raise InputError(f"{self._key_variable}: has a character that no key can have; set it anew")
             self._slots, self._fatal = asyncio.Semaphore(self.concurrency), None
             transport = openai.DefaultAioHttpClient()  # half the work a call of the default transport
             settings: Any = {"timeout": self._timeout, "http_client": transport}
@@ -175,10 +175,8 @@ class LLM:
     ) -> dict[str, Any]:
         """What determines the answer to `prompt`, and so its key: model, messages, sampling, repeat index."""
         settings = dict(self.sampling)
-        texts = {"system": settings.pop("system", None), "user": prompt}
-        messages = [
-            {"role": role, "content": errors.encodable(text)} for role, text in texts.items() if text is not None
-        ]
+        texts = {"system": settings.pop("system", ""), "user": prompt}
+        messages = [{"role": role, "content": errors.encodable(texts[role])} for role in texts if texts[role]]
         request = {"model": self.model, "messages": messages, **settings, "logprobs": logprobs, "repeat": repeat}
         return request | ({"stop": list(stop)} if stop else {})
 
@@ -196,10 +194,7 @@ class LLM:
         if (stored := self._stored(key)) is not None:
             return stored
         if self._client is None:
-            raise RecordingMissError(
-                "no recorded response, and the network is forbidden; to go live choose another model source, for "
-                "example llm=openai or llm=local"
-            )
+            raise RecordingMissError("no recorded response, and the network is forbidden; go live by llm=openai")
         if (call := self._in_flight.get(key)) is None:
             call = self._in_flight[key] = asyncio.create_task(self._obtain(request, key))
             call.add_done_callback(lambda done: self._in_flight.pop(key) and (done.cancelled() or done.exception()))
@@ -208,16 +203,11 @@ class LLM:
         return await asyncio.shield(call)  # one who gives up does not take the answer from the others
 
     def _stored(self, key: str) -> Response | None:
-        try:
-            stored = self.store.get(key)
-        except StoreError as error:
-            raise FatalLLMError(str(error)) from None
-        if stored is not None:
+        if (stored := self.store.get(key)) is not None:
             self.usage.stored += 1
             if self.endpoint and stored.endpoint and stored.endpoint != self.endpoint:
-                warning = f"stored answers of {self.model} from {stored.endpoint} are used, the endpoint now is "
-                advice = f"{self.endpoint}; give another llm.model or llm.store to keep them apart"
-                warnings.warn(warning + advice, RuntimeWarning, stacklevel=2)
+                text = f"is not where the stored answers that are used are from, {stored.endpoint}"
+                self._warn(f"{text}; another llm.model or llm.store would keep them apart")
         return stored
 
     async def _obtain(self, request: dict[str, Any], key: str) -> Response:
@@ -230,9 +220,9 @@ class LLM:
                         raise type(self._fatal)(*self._fatal.args)
                     if self.store.claim(key):
                         return await self._make(request, key)
-                except (StoreError, FatalLLMError) as error:
-                    self._fatal = error if isinstance(error, FatalLLMError) else FatalLLMError(str(error))
-                    raise self._fatal from None
+                except FatalLLMError as error:
+                    self._fatal = error
+                    raise
             if (stored := self._stored(key)) is not None:
                 return stored
             await asyncio.sleep(wait)
@@ -279,8 +269,13 @@ class LLM:
                     self.usage.retries += retries
                     served = replace(response, endpoint=self.endpoint, served_as=self._served_as)
                     return replace(served, seconds=round(time.perf_counter() - start, 3), retries=retries)
+            except openai.APIStatusError as error:
+                wait = error.response.headers.get("retry-after", "")
+                if wait.isdigit() and int(wait) > 120:  # openai's client waits no longer
+                    raise self._failed(FatalLLMError(f"asks to wait {wait} s; the same command continues")) from None
+                raise self._failed(self._explained(error.status_code, error.body, body)) from None
             except openai.APIError as error:
-                raise self._failed(self._explained(error, body)) from None
+                raise self._failed(errors.explain_connection(error)) from None
             except LLMError as error:
                 raise self._failed(error) from None
             except (ValueError, TypeError, AttributeError, LookupError, RecursionError, aiohttp.ClientError) as error:
@@ -302,77 +297,39 @@ class LLM:
             usage.cost += self.price.of(*counts[:2]) if self.price else 0.0
         if completion.get("error") and not completion.get("choices"):
             message, code, _ = errors.read_error(completion)
-            if code.isdigit() and 400 <= int(code) < 500 and int(code) not in (408, 409, 429):
-                raise self._refused(int(code), completion, body)
+            if code in ("400", "401", "402", "403", "404", "422"):
+                raise self._explained(int(code), completion, body)
             raise InputError(message)
         response = read_completion(completion, scored=body.get("continue_final_message", False))
         usage.sent += 1
-        self._unmetered = self._unmetered or counts is None
-        texts = [f"{self.base_url} reports no token usage: costs are unknown, and tokens count as 0"] * (counts is None)
+        if counts is None:
+            self._unmetered = True
+            self._warn("reports no token usage: costs are unknown, and tokens count as 0")
         if response.model and not re.fullmatch(f"{re.escape(self._served_as)}{_DATE}", response.model):
-            name = self._clean(response.model)
-            advice = "if it is the same, set llm.served_as to that name"
-            texts += [f"{self.base_url} was asked for {self._served_as} and {name} answered; {advice}"]
-        for text in texts:
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            text = f"was asked for {self._served_as} and {response.model} answered"
+            self._warn(f"{text}; if it is the same, set llm.served_as to that name")
         return response
 
-    def _explained(self, error: "openai.APIError", body: dict[str, Any]) -> LLMError:
-        import aiohttp  # noqa: PLC0415
-        import openai  # noqa: PLC0415
-
-        if isinstance(error, openai.APIStatusError):
-            if (wait := error.response.headers.get("retry-after", "")).isdigit() and int(wait) > 120:
-                return FatalLLMError(f"asks to wait {wait} s ({error.message}); the same command continues")
-            try:
-                return self._refused(error.status_code, read_body(error.response.content), body)
-            except ValueError:
-                return self._refused(error.status_code, error.response.text, body)
-        cause = error.__cause__ and error.__cause__.__cause__
-        if isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            return FatalLLMError("gives no answer: is the server running? The same command continues")
-        if isinstance(error, openai.APITimeoutError) and not isinstance(cause, aiohttp.ServerDisconnectedError):
-            return LLMError("did not answer in time; raise llm.timeout or lower llm.concurrency")
-        return UnreachedError(f"closed the connection ({error.message})")
-
-    def _refused(self, status: int, refusal: Any, body: dict[str, Any]) -> LLMError:
+    def _explained(self, status: int, refusal: Any, body: dict[str, Any]) -> LLMError:
         error = errors.explain(status, refusal, body.keys() - {"model", "messages", "logprobs"})
         self._refusals[status] += 400 <= status < 500 and status != 429
-        if not self.usage.sent and (status == 404 or self._refusals[status] >= MAX_REFUSALS):
-            advice = f"check llm.model={self.model}, llm.base_url and the settings that it names"
-            return FatalLLMError(f"{error}; no request was answered so far: {advice}")
+        if not self.usage.sent and self._refusals[status] >= (1 if status == 404 else MAX_REFUSALS):
+            return FatalLLMError(f"{error}; no request was answered: check llm.model={self.model} and the settings")
         return error
 
     def _failed(self, error: LLMError) -> LLMError:
         self.usage.errors += 1
         return type(error)(self._clean(f"{self.base_url} {error}"))
 
+    def _warn(self, text: str) -> None:
+        warnings.warn(self._clean(f"{self.base_url} {text}"), RuntimeWarning, stacklevel=2)
+
     def _check_budget(self) -> None:
         if self.max_cost is not None and (self._unmetered or self.usage.cost >= self.max_cost):
             unknown = "no token usage is reported, so that none can be kept; " if self._unmetered else ""
-            raise SpendingLimitError(
-                f"spending limit reached: {unknown}{self.usage.cost:.4f} of max_cost={self.max_cost} dollars are spent "
-                "since this command began; the same command continues with as much again"
-            )
+            text = f"{unknown}{self.usage.cost:.4f} of max_cost={self.max_cost} dollars are spent in this command"
+            raise SpendingLimitError(f"spending limit reached: {text}; the same command continues with as much again")
 
     def _clean(self, text: str) -> str:
         key = os.environ.get(self._key_variable, "").strip() or "sk-"
         return errors.printable(re.sub(rf"{re.escape(key)}|\b(sk|key)-[\w*.-]{{6,}}", "[key]", text))
-
-    def _serve(self) -> str:
-        from rag_notes.llm.local import model_file, serve  # noqa: PLC0415
-
-        path, (n_ctx, threads) = model_file(self._file), self._engine
-        self._server = serve(path, n_ctx=n_ctx, n_parallel=self.concurrency, threads=threads)
-        return f"{self._server.listening_address}/v1"
-
-
-def _endpoint_of(base_url: str) -> str:
-    """Host and port of an address. Raises InputError where it is none, or holds what must not get into records."""
-    if "@" in base_url:
-        raise InputError("llm.base_url has a user or password in it; they belong in the variable llm.api_key_variable")
-    with contextlib.suppress(ValueError):  # a port that is no number
-        parts = urlsplit(base_url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return parts.netloc
-    raise InputError(f"llm.base_url is {base_url!r}; expected for example http://127.0.0.1:8000/v1")

@@ -27,22 +27,11 @@ _BEGUN_THOUGHT = re.compile(r"\s*(?:<(?:think|thinking|thought)>|\[THINK\])")
 def read_body(content: bytes) -> Any:
     """The JSON value of a body, its texts made encodable. Raises ValueError where it is not JSON."""
     body = json.loads(content)
-    return _encodable(body) if b"\\ud" in content.lower() else body
-
-
-def _encodable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _encodable(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_encodable(item) for item in value]
-    return encodable(value) if isinstance(value, str) else value
+    return json.loads(encodable(json.dumps(body, ensure_ascii=False))) if b"\\ud" in content.lower() else body
 
 
 def read_usage(completion: Any) -> tuple[int, int, int] | None:
-    """The prompt, completion and reasoning tokens that a body reports, rounded up; None where it does not report them.
-
-    The completion tokens include the reasoning tokens.
-    """
+    """The prompt, completion (reasoning included) and reasoning tokens that a body reports, rounded up, or None."""
     try:
         usage = completion["usage"]
         prompt, answer = math.ceil(usage["prompt_tokens"]), math.ceil(usage["completion_tokens"])
@@ -54,7 +43,7 @@ def read_usage(completion: Any) -> tuple[int, int, int] | None:
     return (prompt, answer, reasoning) if min(prompt, answer, reasoning) >= 0 else None
 
 
-def read_completion(completion: Any, *, seconds: float = 0.0, retries: int = 0, scored: bool = False) -> Response:
+def read_completion(completion: Any, *, scored: bool = False) -> Response:
     """The response in a parsed body; what a model thinks aloud before its answer is `reasoning`.
 
     With `scored` the log-probabilities of the prompt are what counts: where they are there, the response has these and
@@ -68,8 +57,8 @@ def read_completion(completion: Any, *, seconds: float = 0.0, retries: int = 0, 
     if (word := str(reason).lower()) in _FILTERED:
         raise LLMError(f"the endpoint's content filter withheld the answer ({reason})")
     if word not in _WHOLE | _CUT:
-        error = f": {read_error(choice)[0]}" if choice.get("error") else ""
-        raise InputError(f"the answer was cut off before the model finished: finish_reason {reason!r}{error}")
+        error = read_error(choice)[0] if choice.get("error") else ""
+        raise InputError(f"the answer was cut off before the model finished: finish_reason {reason!r} {error}")
     text, thoughts = _join_parts(message.get("content"))
     reasoning = message.get("reasoning_content") or message.get("reasoning") or thoughts
     finish_reason = "length" if word in _CUT else "stop"
@@ -86,18 +75,10 @@ def read_completion(completion: Any, *, seconds: float = 0.0, retries: int = 0, 
     if scored and (prompt := completion.get("prompt_logprobs")) is not None:
         pairs = [(one["decoded_token"], one["logprob"]) for each in prompt if each for one in each.values()]
         text, finish_reason, logprobs = "", SCORED, _checked(pairs)
-    prompt_tokens, completion_tokens, reasoning_tokens = read_usage(completion) or (0, 0, 0)
+    prompt_tokens, answer_tokens, thinking = read_usage(completion) or (0, 0, 0)
+    model, reasoning = completion.get("model"), str(reasoning) if reasoning else None
     return Response(
-        text,
-        finish_reason,
-        prompt_tokens,
-        completion_tokens,
-        round(seconds, 3),
-        retries,
-        logprobs,
-        reasoning if isinstance(reasoning, str) and reasoning else None,
-        reasoning_tokens,
-        model if isinstance(model := completion.get("model"), str) else None,
+        text, finish_reason, prompt_tokens, answer_tokens, 0.0, 0, logprobs, reasoning, thinking, model and str(model)
     )
 
 
@@ -113,13 +94,11 @@ def _join_parts(content: Any) -> tuple[str, str]:
 
 
 def _read_tokens(text: str, tokens: Any) -> Logprobs:
-    """Tokens with log-probabilities, spelled by their bytes: a character is that of the token that completes it.
-
-    Raises ValueError where they are not those of `text` (a special token may follow, space may differ).
-    """
+    """Tokens, a character being that of the token whose bytes complete it; ValueError where they do not spell it."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     spelled = [decoder.decode(bytes(token["bytes"])) if token.get("bytes") else token["token"] for token in tokens]
     joined = "".join(spelled)
+    # A special token may follow, and space may differ.
     if "\ufffd" not in joined and not "".join(joined.split()).startswith("".join(text.split())):
         raise InputError("the log-probabilities are not those of the answer's tokens")
     return _checked(zip(spelled, (token["logprob"] for token in tokens), strict=True))

@@ -61,6 +61,18 @@ def explain(status: int, body: Any, settings: Container[str]) -> LLMError:
     return LLMError(f"failed ({text})")
 
 
+def explain_connection(error: Exception) -> LLMError:
+    """The error that openai's error of a connection is; fatal where nobody takes the connection."""
+    import aiohttp  # noqa: PLC0415
+
+    cause = error.__cause__ and error.__cause__.__cause__
+    if isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return FatalLLMError("gives no answer: is the server running? The same command continues")
+    if isinstance(cause, aiohttp.SocketTimeoutError):
+        return LLMError("did not answer in time; raise llm.timeout or lower llm.concurrency")
+    return UnreachedError(f"closed the connection ({type(cause).__name__})")
+
+
 def encodable(text: str) -> str:
     """`text` with every half of a surrogate pair, which no file can hold, replaced by U+FFFD."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)

@@ -1,5 +1,6 @@
 """Serves a GGUF model in this process with llama.cpp, as an OpenAI-compatible endpoint."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +12,21 @@ from rag_notes.types import InputError
 
 def model_file(name: str) -> Path:
     """The GGUF file of this path, or that of the Hugging Face Hub where it reads hf:OWNER/REPOSITORY/FILE.gguf."""
-    owner, _, rest = name.removeprefix("hf:").partition("/")
-    repository, _, file = rest.partition("/")
-    if not name.startswith("hf:"):
-        path = Path(name).expanduser()
-    elif repository and file.endswith(".gguf"):
-        path = Path(needed("huggingface_hub", "local").hf_hub_download(f"{owner}/{repository}", file))
-    else:
-        raise InputError(f"llm.model={name}: expected hf:OWNER/REPOSITORY/FILE.gguf")
+    path = Path(name).expanduser()
+    if hub := re.fullmatch(r"hf:([^/]+/[^/]+)/(.+\.gguf)", name):
+        path = Path(needed("huggingface_hub", "local").hf_hub_download(*hub.groups()))
     if not path.is_file() or path.open("rb").read(4) != b"GGUF":
         raise InputError(f"llm.model={name}: no GGUF file; give the path of one, or hf:OWNER/REPOSITORY/FILE.gguf")
     return path
 
 
-def serve(model: Path, *, n_ctx: int = 8192, n_parallel: int = 1, threads: int | None = None) -> Any:
+def serve(name: str, *, n_ctx: int = 8192, n_parallel: int = 1, threads: int | None = None) -> Any:
     """A llama.cpp server on 127.0.0.1 and a free port (see its `listening_address`), until nothing refers to it.
 
     `n_ctx` tokens are shared by `n_parallel` slots; requests beyond these wait. With one slot the same request gets the
     same answer whatever was asked before; with more, requests that are computed together change each other's rounding.
-    Raises InputError where llama.cpp refuses the file or settings.
     """
-    xllamacpp = needed("xllamacpp", "local")
+    model, xllamacpp = model_file(name), needed("xllamacpp", "local")
     params = xllamacpp.CommonParams()
     params.model.path, params.model_alias = str(model), {model.stem}  # else its path would be in every answer
     params.n_ctx, params.n_parallel, params.sampling.seed = n_ctx, n_parallel, 42  # for requests that bring no seed

@@ -1,6 +1,7 @@
 """The response store: every answer an LLM gave, kept under a hash of what determined it, so that none is paid twice."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import lzma
@@ -17,11 +18,13 @@ import msgspec
 from filelock import FileLock
 
 from rag_notes.files import checksum_of, replacing
+from rag_notes.llm.errors import FatalLLMError
 from rag_notes.types import InputError
 
 KEY_VERSION = "rag-notes-1"
 Logprobs = tuple[tuple[str, float], ...]
 _NotNegative = msgspec.Meta(ge=0)
+_INSERT = "INSERT OR IGNORE INTO responses (key, request, response) VALUES (?, ?, ?)"
 _SCHEMA = """
     BEGIN IMMEDIATE;
     CREATE TABLE IF NOT EXISTS responses
@@ -30,15 +33,9 @@ _SCHEMA = """
     PRAGMA user_version = 2;
     COMMIT;
 """
-_ADVICE = {
-    sqlite3.SQLITE_BUSY: "another process holds it; end it or name another file",
-    sqlite3.SQLITE_FULL: "the disk is full; make room, the same command continues",
-    sqlite3.SQLITE_NOTADB: "not a response store; move it away or name another file",
-    sqlite3.SQLITE_CORRUPT: "damaged; restore it from a copy or move it away",
-}
 
 
-class StoreError(InputError):
+class StoreError(InputError, FatalLLMError):
     """A response store or an export of one that cannot be used as it is."""
 
 
@@ -47,10 +44,9 @@ class Response:
     """What a model answered to one request, with what it cost when it was made.
 
     `seconds` is the wall time of the call with its `retries`. A `finish_reason` of "length" means that the answer was
-    cut at the token limit, "refusal" that `text` is the message with which the model declined. `logprobs` are (token,
-    natural log probability) pairs where they were requested, `reasoning` is what the model wrote before its answer;
-    `completion_tokens` include the `reasoning_tokens`. `endpoint` (host and port), `served_as` (the name sent) and
-    `model` (the name answered) say what served it.
+    cut at the token limit, "refusal" that `text` says why there is none. `logprobs` are pairs of a token and its
+    log probability; `reasoning` is what the model wrote before its answer, and `completion_tokens` include its tokens.
+    `endpoint`, `served_as` (the name sent) and `model` (the name answered) say what served it.
     """
 
     text: str
@@ -106,12 +102,11 @@ class ResponseStore:
         self._lock, self._owner, address = threading.Lock(), uuid.uuid4().hex, self.path
         if read_only:
             address = f"{Path(path).resolve().as_uri()}?immutable=1"
-        with self._explained():
+        with _explained(self.path):
             if self.path != ":memory:" and not read_only:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(
-                address, timeout=60, check_same_thread=False, isolation_level=None, uri=read_only
-            )
+            options: Any = {"timeout": 60, "check_same_thread": False, "isolation_level": None}
+            self._db: sqlite3.Connection = sqlite3.connect(address, uri=read_only, **options)
             if not read_only:
                 with contextlib.suppress(sqlite3.OperationalError):  # another process is just doing the same
                     self._db.execute("PRAGMA journal_mode=WAL")
@@ -124,31 +119,25 @@ class ResponseStore:
 
         `cache=None` imports into memory. Raises StoreError as `import_jsonl`.
         """
-        sources = [_existing(Path(path)) for path in paths]
-        if cache is None or not sources:
-            return cls(":memory:")._importing(sources)
-        checksums = "".join(map(checksum_of, sources))
-        target = Path(cache) / f"{hashlib.sha256(f'3 {checksums}'.encode()).hexdigest()[:32]}.sqlite"
-        try:
+        sources = [Path(path) for path in paths]
+        if cache is None:
+            store = cls(":memory:")
+            store.import_jsonl(*sources)
+            return store
+        with _explained(cache):
+            checksums = "".join(map(checksum_of, sources))
+            target = Path(cache) / f"{hashlib.sha256(f'3 {checksums}'.encode()).hexdigest()[:32]}.sqlite"
             target.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(target.with_suffix(".lock")):
                 if not target.exists():
                     part = target.with_suffix(".part")
                     part.unlink(missing_ok=True)  # of a process that was killed
-                    store = cls(part)._importing(sources)
+                    store = cls(part)
+                    store.import_jsonl(*sources)
                     store.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
                     store.close()
                     part.replace(target)
-        except OSError as error:
-            raise StoreError(
-                f"{target}: {error}; name another folder with llm.cache=FOLDER, or llm.cache=null"
-            ) from None
         return cls(target, read_only=True)
-
-    def _importing(self, sources: Iterable[Path]) -> "ResponseStore":
-        for source in sources:
-            self.import_jsonl(source)
-        return self
 
     def close(self) -> None:
         """Close the file; the store cannot be used afterwards."""
@@ -156,17 +145,14 @@ class ResponseStore:
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         """Run an SQL statement and return its rows."""
-        with self._explained(), self._lock:
+        with _explained(self.path), self._lock:
             return self._db.execute(statement, values).fetchall()
 
     def get(self, key: str) -> Response | None:
         """The response stored under `key`, or None."""
         rows = self.execute("SELECT response FROM responses WHERE key = ?", (key,))
-        return self._read(key, rows[0][0]) if rows else None
-
-    def _read(self, key: str, response: str) -> Response:
         try:
-            return _read_response(response)
+            return _read_response(rows[0][0]) if rows else None
         except msgspec.MsgspecError as error:
             advice = f"delete it to have it made anew: rag-notes store drop {self.path} {key}"
             raise StoreError(f"{self.path}: the response under {key} cannot be used ({error}); {advice}") from None
@@ -179,12 +165,9 @@ class ResponseStore:
 
     def drop(self, keys: Iterable[str] = (), containing: Iterable[str] = ()) -> int:
         """Delete the responses under `keys` and those whose prompt contains one of some texts; returns their number."""
-        before = len(self)
-        for key in keys:
-            self.execute("DELETE FROM responses WHERE key = ?", (key,))
-        for text in containing:  # as canonical JSON writes it, without the quotes around it
-            self.execute("DELETE FROM responses WHERE instr(request, ?)", (canonical_json(text)[1:-1],))
-        return before - len(self)
+        texts = [canonical_json(text)[1:-1] for text in containing]  # as requests have them, without quotes around
+        tests = [("key = ?", key) for key in keys] + [("instr(request, ?)", text) for text in texts]
+        return sum(len(self.execute(f"DELETE FROM responses WHERE {test} RETURNING 1", (v,))) for test, v in tests)
 
     def claim(self, key: str) -> bool:
         """Claim a request to make it; False where it is answered already or another one is making it."""
@@ -205,17 +188,15 @@ class ResponseStore:
         """End a claim of this store."""
         self.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, self._owner))
 
-    def __bool__(self) -> bool:
-        return True  # an empty store is still a store
-
     def __len__(self) -> int:
         return int(self.execute("SELECT count(*) FROM responses")[0][0])
 
     def rows(self) -> Iterator[tuple[str, dict[str, Any], Response]]:
         """All (key, request, response), sorted by key, read one by one."""
         for (key,) in self.execute("SELECT key FROM responses ORDER BY key"):
-            for request, response in self.execute("SELECT request, response FROM responses WHERE key = ?", (key,)):
-                yield key, json.loads(request), self._read(key, response)
+            rows = self.execute("SELECT request FROM responses WHERE key = ?", (key,))
+            if (response := self.get(key)) is not None:
+                yield key, json.loads(rows[0][0]), response
 
     def export_jsonl(self, path: str | Path, keys: set[str] | None = None) -> int:
         """Write the responses (those under `keys`, or all) as JSON lines sorted by key; xz-compressed for `.xz` names.
@@ -223,57 +204,46 @@ class ResponseStore:
         Returns the number of lines. The same responses give the same bytes.
         """
         count, is_xz = 0, Path(path).suffix == ".xz"
-        with (
-            replacing(Path(path)) as raw,
-            lzma.open(raw, "wb", preset=9) if is_xz else contextlib.nullcontext(raw) as file,
-        ):
+        packed: Any = functools.partial(lzma.open, mode="wb", preset=9) if is_xz else contextlib.nullcontext
+        with replacing(Path(path)) as raw, packed(raw) as file:
             for key, request, response in self.rows():
                 if keys is None or key in keys:
                     line = f'{{"key":"{key}","request":{canonical_json(request)},"response":{response.to_json()}}}\n'
                     count += bool(file.write(line.encode()))
         return count
 
-    def import_jsonl(self, path: str | Path) -> int:
-        """Add the responses of an export, all or none, and return how many are new.
+    def import_jsonl(self, *paths: str | Path) -> int:
+        """Add the responses of exports, all or none, and return how many are new.
 
         Raises StoreError naming the file, and the line where one is malformed or its key is not its request's hash.
         """
-        lines = _recorded(_existing(Path(path)))
-        with self._explained(), self._lock, self._db:
+        rows = (row for path in paths for row in _recorded(Path(path)))
+        with _explained(self.path), self._lock, self._db:
             self._db.execute("BEGIN IMMEDIATE")
-            return self._db.executemany(_INSERT, lines).rowcount
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended reason
-            advice = _ADVICE.get(code, "cannot be used; make room, and file and folder writable, or name another file")
-            raise StoreError(f"{self.path}: {advice} ({error})") from None
+            return self._db.executemany(_INSERT, rows).rowcount
 
 
-_INSERT = "INSERT OR IGNORE INTO responses (key, request, response) VALUES (?, ?, ?)"
-
-
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise StoreError(f"{path.absolute()}: no such recording; export one with `rag-notes store export`")
-    return path
+@contextlib.contextmanager
+def _explained(path: object) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        advice = "make room, and file and folder writable, end what holds it, or name another file"
+        raise StoreError(f"{path}: cannot be used ({error}); {advice}") from None
 
 
 def _recorded(path: Path) -> Iterator[tuple[str, str, str]]:
     """Key, request and response of each line of a recording, the last two as canonical JSON."""
     where = str(path)
-    with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
-        try:
+    try:
+        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 where = f"{path}, line {number}"
                 item = _read_line(line)
                 if (key := request_key(item.request)) != item.key:
                     raise InputError(f"its key {item.key[:80]} is not the hash of its request; was it edited?")
                 yield key, canonical_json(item.request), item.response.to_json()
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise StoreError(f"{where}: not a recorded response ({error})") from None
-        except (lzma.LZMAError, EOFError, OSError) as error:
-            raise StoreError(f"{where}: cannot be read ({error}); fetch the file again") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise StoreError(f"{where}: not a recorded response ({error})") from None
+    except (lzma.LZMAError, EOFError, OSError) as error:
+        raise StoreError(f"{where}: cannot be read ({error}); fetch or export the file again") from None
