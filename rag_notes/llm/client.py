@@ -144,8 +144,8 @@ class LLM:
                 base_url = f"{self._server.listening_address}/v1"
             elif not (key.isascii() and key.isprintable()) or (not key and self.endpoint == "api.openai.com"):
                 raise InputError(
-                    f"set the environment variable {self._key_variable} to a key (of letters, digits and signs), or "
-                    "name your own server with llm.base_url=http://127.0.0.1:8000/v1"
+                    f"llm=openai needs a key: set the environment variable {self._key_variable} (letters, digits and "
+                    "signs), or name your own server with llm.base_url=http://127.0.0.1:8000/v1"
                 )
             self._slots, self._fatal = asyncio.Semaphore(self.concurrency), None
             transport = openai.DefaultAioHttpClient()  # half the work a call of the default transport
@@ -253,22 +253,23 @@ class LLM:
         body |= body.pop("extra_body", {}) | {"model": self._served_as}
         if (repeat := body.pop("repeat")) and "seed" in body:
             body["seed"] += repeat
-        start, retries, most = time.perf_counter(), 0, self._max_retries
+        start, failures, empty, most = time.perf_counter(), 0, 0, self._max_retries
         while True:
             self._check_budget()
             assert self._client is not None
-            pause = 0.0
-            options: Any = {"max_retries": most - retries}
+            options: Any = {"max_retries": most - failures}
             try:
                 # Not chat.completions.create: checking 35 arguments against their types takes as long as all the rest.
                 raw = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body, options=options)
-                retries += int(raw.request.headers.get("x-stainless-retry-count", 0))
+                failures += int(raw.request.headers.get("x-stainless-retry-count", 0))
                 response = self._read(raw.content, body)
                 # An empty answer may be a passing fault; one that used up its tokens (in reasoning) is not.
-                if response.text.strip() or response.finish_reason in ("length", SCORED) or retries >= most:
-                    self.usage.retries += retries
+                if response.text.strip() or response.finish_reason in ("length", SCORED) or empty == most:
+                    self.usage.retries += failures + empty
                     served = replace(response, endpoint=self.endpoint, served_as=self._served_as)
-                    return replace(served, seconds=round(time.perf_counter() - start, 3), retries=retries)
+                    seconds = round(time.perf_counter() - start, 3)
+                    return replace(served, seconds=seconds, retries=failures + empty)
+                empty += 1
             except openai.APIStatusError as error:
                 wait = error.response.headers.get("retry-after", "")
                 if wait.isdigit() and int(wait) > 120:  # openai's client waits no longer
@@ -279,13 +280,12 @@ class LLM:
             except LLMError as error:
                 raise self._failed(error) from None
             except (ValueError, TypeError, AttributeError, LookupError, RecursionError, aiohttp.ClientError) as error:
-                if retries >= most:
+                if failures >= most:
                     kind = UnreachedError if isinstance(error, aiohttp.ClientError) else LLMError
                     text = f"{type(error).__name__}: {error}"
                     raise self._failed(kind(f"answered something that is not a chat completion ({text})")) from None
-                pause = min(PAUSE * 2**retries, 8.0)
-            retries += 1
-            await asyncio.sleep(pause)
+                await asyncio.sleep(min(PAUSE * 2**failures, 8.0))
+                failures += 1
 
     def _read(self, content: bytes, body: dict[str, Any]) -> Response:
         """The response in the body of an answer, which is paid whether or not it can be used."""
@@ -319,10 +319,10 @@ class LLM:
 
     def _failed(self, error: LLMError) -> LLMError:
         self.usage.errors += 1
-        return type(error)(self._clean(f"{self.base_url} {error}"))
+        return type(error)(self._clean(f"{self.base_url}: {error}"))
 
     def _warn(self, text: str) -> None:
-        warnings.warn(self._clean(f"{self.base_url} {text}"), RuntimeWarning, stacklevel=2)
+        warnings.warn(self._clean(f"{self.base_url}: {text}"), RuntimeWarning, stacklevel=2)
 
     def _check_budget(self) -> None:
         if self.max_cost is not None and (self._unmetered or self.usage.cost >= self.max_cost):

@@ -67,7 +67,7 @@ def explain_connection(error: Exception) -> LLMError:
 
     cause = error.__cause__ and error.__cause__.__cause__
     if isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return FatalLLMError("gives no answer: is the server running? The same command continues")
+        return FatalLLMError("nobody answers at this address; is the server running? The same command continues")
     if isinstance(cause, aiohttp.SocketTimeoutError):
         return LLMError("did not answer in time; raise llm.timeout or lower llm.concurrency")
     return UnreachedError(f"closed the connection ({type(cause).__name__})")

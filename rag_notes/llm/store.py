@@ -227,6 +227,8 @@ class ResponseStore:
 def _explained(path: object) -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError as error:
+        raise StoreError(f"{error.filename}: no such recording; export one with `rag-notes store export`") from None
     except (sqlite3.Error, OSError) as error:
         advice = "make room, and file and folder writable, end what holds it, or name another file"
         raise StoreError(f"{path}: cannot be used ({error}); {advice}") from None
@@ -245,5 +247,5 @@ def _recorded(path: Path) -> Iterator[tuple[str, str, str]]:
                 yield key, canonical_json(item.request), item.response.to_json()
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise StoreError(f"{where}: not a recorded response ({error})") from None
-    except (lzma.LZMAError, EOFError, OSError) as error:
+    except (lzma.LZMAError, EOFError) as error:
         raise StoreError(f"{where}: cannot be read ({error}); fetch or export the file again") from None
