@@ -409,10 +409,9 @@ def retrieval(options: Sequence[str], retriever: Sequence[str] | None, top_k: in
 )
 def training_data(name: str, options: Sequence[str], test: Sequence[str], plan: bool) -> int:
     """Make training data from a data set; what --test names ("dataset=hotpotqa limit=300") is kept out of it"""
-    from rag_notes.training.data import make_training_data, plan_training_data
+    from rag_notes.training.data import make_training_data
 
-    make = plan_training_data if plan else make_training_data
-    say(asyncio.run(make(name, options, test)))
+    say(asyncio.run(make_training_data(name, options, test, plan=plan)))
     return 0
 
 

@@ -92,17 +92,6 @@ def weights(folder: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def test_adapters_of_the_last_blocks_leave_the_others_alone(tiny: Path, labels: Path, tmp_path: Path) -> None:
-    import safetensors  # noqa: PLC0415
-
-    metrics = trained("sft", tiny, labels, tmp_path / "out", **LORA, lora_layers=1)
-    assert metrics["after"]["eval_loss"] < metrics["before"]["eval_loss"]
-    (file,) = (tmp_path / "out").glob("*.safetensors")
-    with safetensors.safe_open(file, "np") as tensors:
-        blocks = {name.partition(".layers.")[2].partition(".")[0] for name in tensors.keys()}  # noqa: SIM118
-    assert blocks == {"1"}  # of two
-
-
 @pytest.mark.parametrize("lora", [{}, LORA, LORA | {"merge": True}], ids=["all", "adapter", "merged"])
 def test_sft_lowers_the_loss_on_what_was_held_out(
     tiny: Path, labels: Path, tmp_path: Path, lora: dict[str, Any]
@@ -130,6 +119,15 @@ def test_dpo_prefers_the_chosen_responses(tiny: Path, pairs: Path, tmp_path: Pat
     assert metrics["after"]["eval_rewards/margins"] > 0
     assert metrics["after"]["eval_rewards/accuracies"] == 1.0
     assert any("rewards/margins" in entry for entry in metrics["log"])
+
+
+def test_adapters_of_the_last_blocks_leave_the_others_alone(tiny: Path, labels: Path, tmp_path: Path) -> None:
+    import safetensors  # noqa: PLC0415
+
+    trained("sft", tiny, labels, tmp_path / "out", **LORA, lora_layers=1, epochs=1.0)
+    with safetensors.safe_open(tmp_path / "out" / "adapter_model.safetensors", "np") as tensors:
+        blocks = {name.partition(".layers.")[2].partition(".")[0] for name in tensors.keys()}  # noqa: SIM118
+    assert blocks == {"1"}  # of two
 
 
 def test_what_is_longer_than_the_limit_is_left_out_and_counted(tiny: Path, tmp_path: Path) -> None:
@@ -161,7 +159,7 @@ def test_another_recipe_is_refused_and_a_finished_one_left_as_it_is(tiny: Path, 
 
 
 def test_settings_and_models_that_do_not_fit_are_refused(tiny: Path, labels: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="batch_size=3 is no multiple of device_batch_size=2 on 1 devices"):
+    with pytest.raises(InputError, match="batch_size=3 is no multiple of device_batch_size times the devices, 2"):
         trained("sft", tiny, labels, tmp_path / "a", batch_size=3, device_batch_size=2)
     with pytest.raises(InputError, match=r"leaves 8 of 8 examples and held_out=0\.95 none of them to train on"):
         trained("sft", tiny, labels, tmp_path / "b", held_out=0.95)
@@ -169,22 +167,9 @@ def test_settings_and_models_that_do_not_fit_are_refused(tiny: Path, labels: Pat
         trained("sft", tiny, labels, tmp_path / "b", lora_layers=1)
     assert not list(tmp_path.iterdir())  # nothing is begun that could not be gone on with
     bare = tmp_path / "bare"
-    bare.mkdir()
-    for path in tiny.iterdir():
-        if path.name != "chat_template.jinja":
-            (bare / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(tiny, bare, ignore=shutil.ignore_patterns("chat_template.jinja"))
     with pytest.raises(InputError, match="bare: has no chat template, and all prompts are chat messages"):
         trained("sft", bare, labels, tmp_path / "c")
-
-
-KILLED_IN_THE_FIRST_EVALUATION = """
-import json, os, signal, sys
-import transformers
-from rag_notes.training.train import train
-
-transformers.Trainer.evaluate = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-train(objective="sft", **json.loads(sys.argv[1]))
-"""
 
 
 KILLED = """
@@ -192,43 +177,36 @@ import json, os, signal, sys
 import transformers
 from rag_notes.training.train import train
 
-save = transformers.Trainer._save_rng_state
+save, (step, settings) = transformers.Trainer._save_rng_state, (int(sys.argv[1]), json.loads(sys.argv[2]))
 
 
 def save_or_die(self, folder):
-    if self.state.global_step == 6:
+    if self.state.global_step == step:
         os.kill(os.getpid(), signal.SIGKILL)
     save(self, folder)
 
 
 transformers.Trainer._save_rng_state = save_or_die
-train(objective="sft", **json.loads(sys.argv[1]))
+if step == 0:  # in the first evaluation
+    transformers.Trainer.evaluate = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+train(objective="sft", **settings)
 """
 
 
-def killed_training(program: str, model: Path, data: Path, out: Path) -> None:
-    settings = SMALL | LORA | {"model": str(model), "data": str(data), "out": str(out)}
-    command = [sys.executable, "-c", program, json.dumps(settings)]
+@pytest.mark.parametrize("step", [0, 6])
+def test_a_killed_training_goes_on_from_its_last_complete_checkpoint(
+    tiny: Path, labels: Path, tmp_path: Path, step: int
+) -> None:
+    whole = trained("sft", tiny, labels, tmp_path / "whole", **LORA)
+    out = tmp_path / "out"
+    settings = SMALL | LORA | {"model": str(tiny), "data": str(labels), "out": str(out)}
+    command = [sys.executable, "-c", KILLED, str(step), json.dumps(settings)]
     killed = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-
-
-def test_a_training_killed_before_its_first_step_is_begun_again(tiny: Path, labels: Path, tmp_path: Path) -> None:
-    whole = trained("sft", tiny, labels, tmp_path / "whole", **LORA)
-    out = tmp_path / "out"
-    killed_training(KILLED_IN_THE_FIRST_EVALUATION, tiny, labels, out)
-    assert {path.name for path in out.iterdir()} == {"recipe.json", "checkpoints"}
-    assert trained("sft", tiny, labels, out, **LORA) == whole
-
-
-def test_a_killed_training_goes_on_from_its_last_whole_checkpoint(tiny: Path, labels: Path, tmp_path: Path) -> None:
-    whole = trained("sft", tiny, labels, tmp_path / "whole", **LORA)
-    out = tmp_path / "out"
-    killed_training(KILLED, tiny, labels, out)
     saved = {path.name: (path / "trainer_state.json").exists() for path in (out / "checkpoints").glob("checkpoint-*")}
-    assert saved == {"checkpoint-2": True, "checkpoint-4": True, "checkpoint-6": False}  # killed while it saved
-    resumed = trained("sft", tiny, labels, out, **LORA)
-    assert resumed == whole
+    complete = {"checkpoint-2": True, "checkpoint-4": True, "checkpoint-6": False}  # killed while it saved the last
+    assert saved == (complete if step else {})
+    assert trained("sft", tiny, labels, out, **LORA) == whole
     assert weights(out) == weights(tmp_path / "whole")
 
 

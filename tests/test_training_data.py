@@ -103,31 +103,26 @@ def test_the_number_of_passages_is_drawn_for_each_question_by_the_seed() -> None
     assert drawn(1) == drawn(1) != drawn(2)
 
 
-def test_gold_evaluation_takes_notes_by_the_answer_and_questions_by_the_gold_passages_they_find() -> None:
-    answers = DNALIGN | {
-        "note_init": ["nothing", "It is Title a.", "Born in Dumfries.", *["nothing"] * 6],
-        "note_query": ["bad", "good", "better", *["bad"] * 6],
-    }
-    hits = {Q.question: HITS, f"bad {Q.question}": ["a"], f"good {Q.question}": ["b", "z"]}
-    hits[f"better {Q.question}"] = ["z", "a"]
-    settings: dict[str, Any] = {"temperatures": NINE, "top_ps": NINE, "evaluator": "gold"}
-    result = by_stage_of(examples_of(dnalign, answers, question=GOLD, hits=hits, **settings))
-    assert (result["note_init"]["chosen"], result["note_init"]["rejected"]) == (
-        message("Born in Dumfries."),
-        message("nothing"),
+def test_gold_evaluation_ranks_notes_and_questions_by_gold_answers_and_passages() -> None:
+    gold: dict[str, Any] = {"temperatures": NINE, "top_ps": NINE, "evaluator": "gold"}
+
+    def pairs(notes: list[str], queries: Any, question: Question = GOLD) -> Batch:
+        hits = {Q.question: HITS, f"bad {Q.question}": ["a"], f"good {Q.question}": ["b", "z"]}
+        script = DNALIGN | {"note_init": notes, "note_query": queries}
+        return examples_of(dnalign, script, question=question, hits=hits, **gold)
+
+    def texts(batch: Batch, stage: str) -> list[str]:
+        return [by_stage_of(batch)[stage][side][0]["content"] for side in ("chosen", "rejected")]
+
+    by_answer = pairs(
+        ["nothing", "It is Title a.", "Born in Dumfries.", *["nothing"] * 6], ["bad", "good", *["bad"] * 7]
     )
-    assert (result["note_query"]["chosen"], result["note_query"]["rejected"]) == (message("good"), message("bad"))
-
-
-def test_gold_evaluation_takes_of_equal_notes_that_with_more_of_its_words_from_the_gold_passages() -> None:
-    vague, close = "Title a is unknown here.", "Title a: text of a."
-    notes = {"note_init": [vague, close, "Title a has a text.", *[vague] * 6], "note_query": "one"}
-    settings: dict[str, Any] = {"temperatures": NINE, "top_ps": NINE, "evaluator": "gold"}
-    hits = {Q.question: HITS, f"one {Q.question}": ["b"]}
-    result = by_stage_of(examples_of(dnalign, DNALIGN | notes, question=GOLD, hits=hits, **settings))
-    assert (result["note_init"]["chosen"], result["note_init"]["rejected"]) == (message(close), message(vague))
-    not_found = examples_of(dnalign, DNALIGN | notes, question=replace(GOLD, gold_ids=("z",)), hits=hits, **settings)
-    assert not_found.dropped["note_init"] == {"no difference": 1}
+    assert texts(by_answer, "note_init") == ["Born in Dumfries.", "nothing"]
+    assert texts(by_answer, "note_query") == ["good", "bad"]
+    vague, close = "Title a is unknown here.", "Title a: text of a."  # equal but for the words of gold passages
+    notes = [vague, close, "Title a has a text.", *[vague] * 6]
+    assert texts(pairs(notes, "good"), "note_init") == [close, vague]
+    assert pairs(notes, "good", replace(GOLD, gold_ids=("z",))).dropped["note_init"] == {"no difference": 1}
 
 
 @pytest.mark.parametrize(

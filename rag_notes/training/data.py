@@ -2,11 +2,8 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
+from dataclasses import fields, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from hydra.utils import get_method
 
@@ -21,44 +18,12 @@ from rag_notes.config import (
     load_settings,
 )
 from rag_notes.files import here
-from rag_notes.llm.client import LLM
 from rag_notes.methods.about import about_of, settings_of
+from rag_notes.options import did_you_mean
 from rag_notes.running.describe import describe
 from rag_notes.running.records import Condition
 from rag_notes.training.cards import card_table, write_examples
-from rag_notes.training.examples import Batch, Data, make_examples, training_questions
-from rag_notes.types import Dataset
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What making training data takes: questions, most calls, and the calls and the examples that are stored."""
-
-    questions: int
-    calls: int
-    stored: int
-    batch: Batch
-
-    def __str__(self) -> str:
-        complete, examples = self.batch.questions - self.batch.incomplete, len(self.batch.examples)
-        return (
-            f"{self.questions} questions, at most {self.calls} calls (fewer where sizes are reached earlier)\n"
-            f"stored: {self.stored} calls; {complete} questions are complete and give {examples} examples"
-        )
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """A file of examples and its data card."""
-
-    path: Path
-    card: dict[str, Any]
-
-    def __str__(self) -> str:
-        counts = f"{sum(self.card['sizes'].values())} examples of {self.card['questions']} questions"
-        kinds = ", ".join(f"{kind}: {count}" for kind, count in self.card["kinds"].items())
-        table = card_table(self.card).to_string(index=False)
-        return f"{self.path}: {counts}, sha256 {self.card['sha256']}\n\n{table}\n\n{kinds}".rstrip()
+from rag_notes.training.examples import Data, make_examples, training_questions
 
 
 def load_data(name: str, options: Sequence[str]) -> tuple[Config, Data]:
@@ -74,62 +39,48 @@ def load_data(name: str, options: Sequence[str]) -> tuple[Config, Data]:
     extent = {field.name: settings.pop(field.name) for field in fields(Data) if field.name in settings}
     data = Data(partial(get_method(settings.pop("_target_")), **settings), **extent)
     stages = about_of(data.maker).prompts or ()
-    for stage in data.sizes or {}:
-        if stage not in stages:
-            near = ", ".join(get_close_matches(stage, stages, n=3, cutoff=0.4) or stages)
-            raise ConfigError(f"training_data.sizes.{stage}: no such stage; did you mean {near}?")
+    if unknown := [stage for stage in data.sizes or {} if stage not in stages]:
+        raise ConfigError(f"training_data.sizes.{unknown[0]}: no such stage{did_you_mean(unknown[0], stages)}")
     return config, data
 
 
 async def make_training_data(
-    name: str, options: Sequence[str], tests: Sequence[str], *, progress: bool = True
-) -> TrainingData:
-    """Make the examples and write them with their data card.
+    name: str, options: Sequence[str], tests: Sequence[str], *, plan: bool = False, progress: bool = True
+) -> str:
+    """Make the examples and write them with their data card; return a summary of them.
 
     Each of `tests` are the options of data sets that the model will be tested on, such as "dataset=hotpotqa limit=300".
-    Raises as `load_data`, `training_questions`, `make_examples` and `write_examples`.
+    With `plan` nothing is asked and written: the summary says what it takes, and how much of it is stored. Raises as
+    `load_data`, `training_questions`, `make_examples` and `write_examples`.
     """
     config, data = load_data(name, options)
-    dataset, llm, batch = await _make(config, data, tests, plan=False, progress=progress)
-    templates, about = build_templates(config), about_of(data.maker)
-    info = describe({}, dataset, build_retriever(config, dataset.corpus), llm, templates, condition=Condition())
-    card = {
-        "name": name,
-        "source": about.source,
-        "settings": settings_of(data.maker) | {"questions": data.questions, "sizes": data.sizes, "seed": data.seed},
-        "dataset": {"name": dataset.name, "questions_sha256": info.dataset.sha256, "asked": len(dataset.questions)},
-        "retriever": info.retriever,
-        "llm": info.llm,
-        "prompt_set": info.prompt_set,
-        "prompts": templates.hashes(about.prompts),
-        "tests": list(tests),
-    }
-    path = here() / data.out
-    return TrainingData(path, write_examples(path, batch, card))
-
-
-async def plan_training_data(name: str, options: Sequence[str], tests: Sequence[str]) -> Plan:
-    """Return what `make_training_data` takes, asking nothing; raises as it does."""
-    config, data = load_data(name, options)
-    dataset, llm, batch = await _make(config, data, tests, plan=True, progress=False)
-    calls, questions = about_of(data.maker).calls, len(dataset.questions)
-    return Plan(questions, questions * (calls(settings_of(data.maker)) if calls else 0), llm.usage.stored, batch)
-
-
-async def _make(
-    config: Config, data: Data, tests: Sequence[str], *, plan: bool, progress: bool
-) -> tuple[Dataset, LLM, Batch]:
-    """Make the examples of the data set without the questions of the tests, or only those that are stored."""
+    about, settings, path = about_of(data.maker), settings_of(data.maker), here() / data.out
     (dataset,) = build_datasets(config)
     others = {test: build_datasets(load_config(shlex.split(test))) for test in tests}
     excluded = {test: [question for part in parts for question in part.questions] for test, parts in others.items()}
     dataset = replace(dataset, questions=tuple(training_questions(data, dataset.questions, excluded)))
-    retriever, templates = build_retriever(config, dataset.corpus), build_templates(config)
-    async with build_llm(config, offline=plan) as llm:
+    parts = build_retriever(config, dataset.corpus), build_llm(config, offline=plan), build_templates(config)
+    async with parts[1] as llm:
+        batch = await make_examples(data, dataset.questions, *parts, stored_only=plan, progress=progress and not plan)
+    total = len(dataset.questions)
+    if plan:
+        calls, complete = about.calls(settings) * total if about.calls else "?", batch.questions - batch.incomplete
         return (
-            dataset,
-            llm,
-            await make_examples(
-                data, dataset.questions, retriever, llm, templates, stored_only=plan, progress=progress
-            ),
+            f"{total} questions, at most {calls} calls (fewer where sizes are reached earlier)\nstored: "
+            f"{llm.usage.stored} calls; {complete} questions are complete and give {len(batch.examples)} examples"
         )
+    info = describe({}, dataset, *parts, condition=Condition())
+    card = {
+        "name": name,
+        "source": about.source,
+        "settings": settings | {"questions": data.questions, "sizes": data.sizes, "seed": data.seed},
+        "dataset": {"name": dataset.name, "questions_sha256": info.dataset.sha256, "asked": total},
+        "retriever": info.retriever,
+        "llm": info.llm,
+        "prompt_set": info.prompt_set,
+        "prompts": parts[2].hashes(about.prompts),
+        "tests": list(tests),
+    }
+    card = write_examples(path, batch, card)
+    head = f"{path}: {len(batch.examples)} examples of {batch.questions} questions, sha256 {card['sha256']}"
+    return f"{head}\n\n{card_table(card).to_string(index=False)}\n\n{card['kinds'] or ''}".rstrip()

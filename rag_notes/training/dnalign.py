@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from json_repair import repair_json
 
@@ -28,9 +28,7 @@ ABOUT = About(
 _METRICS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit")  # an answer's score is the mean of those it has
 
 
-class _Pair(NamedTuple):
-    chosen: str
-    rejected: str
+_Pair = tuple[str, str]  # chosen and rejected
 
 
 async def dnalign(
@@ -97,7 +95,7 @@ async def dnalign(
     others = [update for update, is_better in zip(updates, verdicts, strict=True) if not is_better]
     pair = "none judged better" if not better else "all judged better"
     if better and others:
-        pair = _Pair(work.random.choice(better), work.random.choice(others))
+        pair = (work.random.choice(better), work.random.choice(others))
     _add(work, "note_update", prompt, pair)
 
 
@@ -106,8 +104,8 @@ def _add(work: Work, stage: str, prompt: str, pair: _Pair | str) -> str | None:
     if isinstance(pair, str):
         work.drop(stage, pair)
         return None
-    work.learn(stage, prompt, chosen=pair.chosen, rejected=pair.rejected)
-    return pair.chosen
+    work.learn(stage, prompt, chosen=pair[0], rejected=pair[1])
+    return pair[0]
 
 
 async def _evaluate(work: Work, stage: str, candidates: Sequence[str], **fields: Value) -> _Pair | str:
@@ -123,7 +121,7 @@ async def _evaluate(work: Work, stage: str, candidates: Sequence[str], **fields:
     )
     if len(texts := [text for text in pair if text is not None]) < 2:
         return "the evaluator's verdict cannot be read"
-    return "no difference" if texts[0] == texts[1] else _Pair(*texts)
+    return "no difference" if texts[0] == texts[1] else (texts[0], texts[1])
 
 
 def _extremes(candidates: Sequence[str], scores: Sequence[tuple[float, ...]]) -> _Pair | str:
@@ -132,7 +130,7 @@ def _extremes(candidates: Sequence[str], scores: Sequence[tuple[float, ...]]) ->
         return "all the same"
     if max(scores) == min(scores):
         return "no difference"
-    return _Pair(candidates[scores.index(max(scores))], candidates[scores.index(min(scores))])
+    return candidates[scores.index(max(scores))], candidates[scores.index(min(scores))]
 
 
 def _answer_score(question: Question, answer: str) -> float:

@@ -23,8 +23,8 @@ AT_ONCE = 64  # questions under way from the first that is not done, so that no 
 class Work:
     """One question for a maker of examples: it asks and searches with `rag`, and adds and drops examples here.
 
-    `random` is seeded by `seed` and the question's id. The data card has a histogram of `values`. With `stored_only`
-    nothing may be computed by a model: a value that is not stored raises RecordingMissError.
+    `random` is seeded by `seed` and the question's id. The data card has a histogram of `values`. With `stored_only` no
+    model may compute anything.
     """
 
     question: Question
@@ -144,9 +144,10 @@ def training_questions(
     test_ids = {_text(question): f"{name}: {question.id}" for name, part in tests.items() for question in part}
     drawn = random.Random(data.seed).sample(list(questions), len(questions))[: data.questions]
     if shared := [f"{question.id} ({test_ids[_text(question)]})" for question in drawn if _text(question) in test_ids]:
+        names = ", ".join(shared[:10]) + ", ..." * (len(shared) > 10)
         raise InputError(
-            f"{len(shared)} questions of the training data are test questions: {', '.join(shared[:10])}"
-            f"{', ...' if len(shared) > 10 else ''}; take other ones, for example with offset and limit"
+            f"{len(shared)} questions of the training data are test questions: {names}; take other ones, "
+            "for example with offset and limit"
         )
     return drawn
 

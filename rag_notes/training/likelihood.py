@@ -88,22 +88,20 @@ def load_tokenizer(model: str) -> Any:
 
 def _token_log_probabilities(model: str, prompt: list[dict[str, str]], answer: str) -> tuple[tuple[str, float], ...]:
     network, tokenizer = _load(model)
-    torch = needed("torch", "train")
     text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
     before, after = (
-        tokenizer(part, add_special_tokens=False, return_tensors="pt")["input_ids"] for part in (text, answer)
+        tokenizer(part, add_special_tokens=False, return_tensors="pt")["input_ids"].to(network.device)
+        for part in (text, answer)
     )
+    torch = needed("torch", "train")
     with torch.no_grad():
-        ids = torch.cat([before, after], dim=1).to(network.device)
-        logits = network(ids, logits_to_keep=after.shape[1] + 1).logits[0, :-1]
-    values = logits.float().log_softmax(-1).gather(1, after[0].to(network.device).unsqueeze(1)).squeeze(1)
+        logits = network(torch.cat([before, after], dim=1), logits_to_keep=after.shape[1] + 1).logits[0, :-1]
+    values = logits.float().log_softmax(-1).gather(1, after[0].unsqueeze(1)).squeeze(1)
     return tuple(zip(tokenizer.convert_ids_to_tokens(after[0]), (min(float(v), 0.0) for v in values), strict=True))
 
 
 @cache
 def _load(model: str) -> tuple[Any, Any]:
-    tokenizer, torch = load_tokenizer(model), needed("torch", "train")
-    network = needed("transformers", "train").AutoModelForCausalLM.from_pretrained(
-        model, dtype="auto", use_safetensors=True
-    )
-    return network.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
+    tokenizer, load = load_tokenizer(model), needed("transformers", "train").AutoModelForCausalLM.from_pretrained
+    device = "cuda" if needed("torch", "train").cuda.is_available() else "cpu"
+    return load(model, dtype="auto", use_safetensors=True).to(device).eval(), tokenizer

@@ -67,11 +67,11 @@ def train(
     settings |= {"gradient_checkpointing": gradient_checkpointing}
     for package in (*_VERSIONS, "datasets"):
         needed(package, "train")
-    folder, responses, devices = Path(out), _RESPONSES[objective], int(os.environ.get("WORLD_SIZE", "1"))
-    if batch_size % (device_batch_size * devices):
-        raise InputError(
-            f"batch_size={batch_size} is no multiple of device_batch_size={device_batch_size} on {devices} devices"
-        )
+    folder, responses = Path(out), _RESPONSES[objective]
+    main = int(os.environ.get("RANK", "0")) == 0  # of several processes, the one that writes
+    at_once = device_batch_size * int(os.environ.get("WORLD_SIZE", "1"))
+    if batch_size % at_once:
+        raise InputError(f"batch_size={batch_size} is no multiple of device_batch_size times the devices, {at_once}")
     if lora_layers is not None and lora_rank is None:
         raise InputError(f"lora_layers={lora_layers} is about adapters; give lora_rank, too, or leave it out")
     examples, card = read_examples(Path(data), responses)
@@ -83,7 +83,6 @@ def train(
             f"{data}: max_length={max_length} leaves {len(short)} of {len(examples)} examples and held_out={held_out} "
             "none of them to train on; change one of the two"
         )
-    main = int(os.environ.get("RANK", "0")) == 0  # of several processes, the one that writes
     if main:
         base = {"base_model": model, "base_model_sha256": weights_checksum(model), "data_sha256": card["sha256"]}
         _begin(folder, settings | base, card)
@@ -91,14 +90,16 @@ def train(
     if "after" in metrics:
         return dict(metrics)
     try:
-        trainer = _trainer(model, tokenizer, training, testing, folder, settings, save_steps=save_every)
+        steps = {"gradient_accumulation_steps": batch_size // at_once, "save_steps": save_every}
+        trainer = _trainer(model, tokenizer, (training, testing), folder, settings, **steps)
         if not metrics:
             too_long = Counter(example["stage"] for example in examples) - Counter(
                 example["stage"] for example in short
             )
             metrics = {"examples": len(examples), "too_long": too_long, "trained_on": len(training)}
             metrics |= {"held_out": len(testing), "before": _without_times(trainer.evaluate()) if testing else {}}
-            _write_metrics(folder, metrics, main=main)
+            if main:
+                write_json(folder / METRICS, metrics)
         trainer.train(resume_from_checkpoint=_last_checkpoint(folder / "checkpoints"))
         after = _without_times(trainer.evaluate()) if testing else {}
         if merge and lora_rank is not None:
@@ -112,8 +113,8 @@ def train(
         ) from error
     log = [entry for entry in map(_without_times, trainer.state.log_history) if "loss" in entry]
     metrics |= {"after": after, "steps": trainer.state.global_step, "log": log}
-    _write_metrics(folder, metrics, main=main)
     if main:
+        write_json(folder / METRICS, metrics)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         (folder / "training_args.bin").unlink(missing_ok=True)  # pickled, and recipe.json says the same
     return metrics
@@ -128,11 +129,9 @@ def _length(example: Mapping[str, Any], tokenizer: Any, responses: Sequence[str]
 def _split(examples: Sequence[dict[str, Any]], held_out: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the examples to train on, and those of the last questions, a share `held_out` of all."""
     questions = list(dict.fromkeys(example["question_id"] for example in examples))
-    last = set(questions[len(questions) - math.ceil(held_out * len(questions)) :])
-    return (
-        [example for example in examples if example["question_id"] not in last],
-        [example for example in examples if example["question_id"] in last],
-    )
+    first = set(questions[: len(questions) - math.ceil(held_out * len(questions))])
+    parts = [[example for example in examples if (example["question_id"] in first) == early] for early in (True, False)]
+    return parts[0], parts[1]
 
 
 def _begin(folder: Path, settings: Mapping[str, Any], card: Mapping[str, Any]) -> None:
@@ -152,13 +151,7 @@ def _begin(folder: Path, settings: Mapping[str, Any], card: Mapping[str, Any]) -
 
 
 def _trainer(
-    model: str,
-    tokenizer: Any,
-    training: list[dict[str, Any]],
-    testing: list[dict[str, Any]],
-    folder: Path,
-    settings: Mapping[str, Any],
-    **others: Any,
+    model: str, tokenizer: Any, parts: Sequence[Any], folder: Path, settings: Mapping[str, Any], **others: Any
 ) -> Any:
     import datasets  # noqa: PLC0415
     import peft  # noqa: PLC0415
@@ -170,26 +163,25 @@ def _trainer(
     precision, gpu = getattr(torch, settings["dtype"]), torch.cuda.is_available()
     weights = torch.float32 if settings["lora_rank"] is None else precision
     network = AutoModelForCausalLM.from_pretrained(model, dtype=weights, use_safetensors=True)
-    blocks, layers = network.config.num_hidden_layers, settings["lora_layers"]
-    frozen = range(0 if layers is None else blocks - layers)
+    layers, blocks = settings["lora_layers"], network.config.num_hidden_layers
+    frozen = "|".join(map(str, range(0 if layers is None else blocks - layers)))
     adapter = settings["lora_rank"] and peft.LoraConfig(
         r=settings["lora_rank"],
         lora_alpha=settings["lora_alpha"],
         lora_dropout=settings["lora_dropout"],
         target_modules="all-linear",
-        exclude_modules=rf"\D*\.(?:{'|'.join(map(str, frozen))})\..*" if frozen else None,
+        exclude_modules=rf"\D*\.(?:{frozen})\..*" if frozen else None,
         task_type="CAUSAL_LM",
     )
-    dpo = settings["objective"] == "dpo"
-    trainer, config = (trl.DPOTrainer, trl.DPOConfig) if dpo else (trl.SFTTrainer, trl.SFTConfig)
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    trainer, config, beta = trl.SFTTrainer, trl.SFTConfig, {}
+    if settings["objective"] == "dpo":
+        trainer, config, beta = trl.DPOTrainer, trl.DPOConfig, {"beta": settings["beta"]}
     arguments = config(
         output_dir=str(folder / "checkpoints"),
         learning_rate=settings["learning_rate"],
         num_train_epochs=settings["epochs"],
         per_device_train_batch_size=settings["device_batch_size"],
         per_device_eval_batch_size=settings["device_batch_size"],
-        gradient_accumulation_steps=settings["batch_size"] // (settings["device_batch_size"] * processes),
         gradient_checkpointing=settings["gradient_checkpointing"],
         seed=settings["seed"],
         data_seed=settings["seed"],
@@ -198,11 +190,11 @@ def _trainer(
         max_length=None,  # what is too long has been left out
         use_cpu=not gpu,
         bf16=gpu and precision == torch.bfloat16,
-        **others | ({"beta": settings["beta"]} if dpo else {}),
+        **others | beta,
     )
     columns = ["prompt", *_RESPONSES[settings["objective"]]]
-    parts = [datasets.Dataset.from_list(part).select_columns(columns) if part else None for part in (training, testing)]
-    pieces = {"train_dataset": parts[0], "eval_dataset": parts[1], "processing_class": tokenizer}
+    tables = [datasets.Dataset.from_list(part).select_columns(columns) if part else None for part in parts]
+    pieces = {"train_dataset": tables[0], "eval_dataset": tables[1], "processing_class": tokenizer}
     return trainer(network, args=arguments, peft_config=adapter, **pieces)
 
 
@@ -211,11 +203,6 @@ def _last_checkpoint(folder: Path) -> str | None:
     states = [file for file in folder.glob("checkpoint-*/trainer_state.json") if file.read_bytes().endswith(b"}\n")]
     steps = {int(file.parent.name.rpartition("-")[2]): str(file.parent) for file in states}
     return steps[max(steps)] if steps else None
-
-
-def _write_metrics(folder: Path, metrics: Mapping[str, Any], *, main: bool) -> None:
-    if main:
-        write_json(folder / METRICS, metrics)
 
 
 def _without_times(entry: Mapping[str, Any]) -> dict[str, Any]:
