@@ -30,8 +30,8 @@ from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive,
 OmegaConf.register_new_resolver("shipped", here_or_shipped, replace=True)
 INDEXED = (  # the retrievers that `rag-notes index` is for
     "rag_notes.retrieval.bm25.bm25",
-    "rag_notes.retrieval.elastic.elasticsearch",
-    "rag_notes.retrieval.elastic_knn.elasticsearch_knn",
+    "rag_notes.retrieval.elastic.ElasticsearchBM25",
+    "rag_notes.retrieval.elastic.ElasticsearchKNN",
 )
 _OF_MODEL = ("served_as", "prompt_price", "completion_price")  # settings of an LLM that are true of one model alone
 
