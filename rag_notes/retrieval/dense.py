@@ -111,6 +111,7 @@ class DenseRetriever:
         path = folder / f"{hashlib.sha256(factory.encode()).hexdigest()[:16]}.faiss"
         if not path.exists():
             count, dimensions = self._vectors.shape
+            threads = self._faiss.omp_get_max_threads()
             self._faiss.omp_set_num_threads(1)  # with more, a graph depends on their race
             sample = np.linspace(0, count - 1, min(count, 1_000_000)).astype(np.int64)
             try:
@@ -120,7 +121,7 @@ class DenseRetriever:
                 raise InputError(f"retriever.index_factory={factory!r} cannot be built: {error}") from None
             for start in range(0, count, _BLOCK):
                 index.add(self._vectors[start : start + _BLOCK].astype("float32"))
-            self._faiss.omp_set_num_threads(self._faiss.omp_get_num_procs())
+            self._faiss.omp_set_num_threads(threads)
             self._faiss.write_index(index, f"{path}.part")
             Path(f"{path}.part").replace(path)
         self._index = self._faiss.read_index(str(path), self._faiss.IO_FLAG_MMAP_IFC)

@@ -181,12 +181,15 @@ class ElasticsearchRetriever:
         try:
             return request()
         except (ApiError, TransportError) as error:
-            advice = "see retriever.hosts and ca_file; once the server is well, the same command goes on"
-            if getattr(error, "status_code", None) in {401, 403}:
-                advice = f"see {self.api_key_variable}, or {self.user_variable} and {self.password_variable}"
+            status, advice = getattr(error, "status_code", None), ""
+            if status in {401, 403}:
+                advice = f"; see {self.api_key_variable}, or {self.user_variable} and {self.password_variable}"
             elif "media_type_header" in str(error):
-                advice = "client and server need the same major version"
-            raise RetrieverError(f"Elasticsearch at {', '.join(self.hosts)}: {error}"[:1000] + f"; {advice}") from None
+                advice = "; client and server need the same major version"
+            elif status is None or status in _MOMENTARY:
+                advice = "; see retriever.hosts and ca_file; once the server is well, the same command goes on"
+            text = " ".join(map(str, (error, *error.errors[-1:])))  # the last one says why there is no connection
+            raise RetrieverError(f"Elasticsearch at {', '.join(self.hosts)}: {text}"[:1000] + advice) from None
 
     def _count(self, index: str, *, refresh: bool = False) -> int:
         if refresh:  # needs rights that a reader may lack
@@ -209,7 +212,8 @@ class ElasticsearchRetriever:
         options: JSON = {"max_retries": self.max_retries, "initial_backoff": 0.2, "max_backoff": 10}
         options |= {"retry_on_status": _MOMENTARY, "raise_on_error": False, "chunk_size": _CHUNK}
         # One chunk after the other: all before the one that was under way at a kill are in the index.
-        results: Any = helpers.streaming_bulk(self._client, actions(), index=index, **options)
+        client = self._client.options(retry_on_status=())  # the helper sends again what such a status refused
+        results: Any = helpers.streaming_bulk(client, actions(), index=index, **options)
         bar: JSON = {"total": self._size.passages, "initial": start, "unit": " passages", "file": sys.stderr}
         for success, item in tqdm(results, disable=not progress, **bar):
             if not success and item["create"]["status"] != 409:  # 409: a killed load has put it there
