@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from elastic_transport import TransportError
@@ -66,11 +67,11 @@ class ElasticsearchRetriever:
             raise InputError(
                 f"retriever.hosts has a password in it; set {self.user_variable} and {self.password_variable}"
             )
-        options: JSON = {"ca_certs": self.ca_file} if self.ca_file else {}
-        options |= {"api_key": key} if key else {"basic_auth": (user, password)} if user else {}
+        options: JSON = {"api_key": key} if key else {"basic_auth": (user, password)} if user else {}
         options |= {"retry_on_status": _MOMENTARY, "retry_on_timeout": True, "max_retries": self.max_retries}
         options |= {"retry_backoff_base": 0.2, "retry_backoff_cap": 10, "request_timeout": self.timeout}
         try:
+            options |= {"ca_certs": str(Path(self.ca_file).resolve(strict=True))} if self.ca_file else {}
             self._client = Elasticsearch(list(self.hosts), **options)
         except (ValueError, OSError) as error:
             raise InputError(f"retriever.hosts={list(self.hosts)} ca_file={self.ca_file}: {error}") from None
@@ -188,7 +189,7 @@ class ElasticsearchRetriever:
                 advice = "; client and server need the same major version"
             elif status is None or status in _MOMENTARY:
                 advice = "; see retriever.hosts and ca_file; once the server is well, the same command goes on"
-            text = " ".join(map(str, (error, *error.errors[-1:])))  # the last one says why there is no connection
+            text = error.message if isinstance(error, TransportError) else error
             raise RetrieverError(f"Elasticsearch at {', '.join(self.hosts)}: {text}"[:1000] + advice) from None
 
     def _count(self, index: str, *, refresh: bool = False) -> int:
