@@ -114,8 +114,8 @@ def first(value: float) -> Any:
         ({"encoder": BadEncoder(queries=lambda vectors: vectors * np.nan)}, "finite numbers"),
         ({"encoder": BadEncoder(first(np.nan))}, "the vector of passage 'd[0-9]+' is not finite in float32"),
         ({"encoder": BadEncoder(first(1e6)), "dtype": "float16"}, "is not finite in float16; use another dtype"),
-        ({"encoder": BadEncoder(lambda vectors: vectors[:, 4:])}, r"arrays of the shapes \[\(8, 24\), \(8, 20\)"),
-        ({"encoder": BadEncoder(lambda vectors: vectors[1:])}, r"20 texts arrays of the shapes"),
+        ({"encoder": BadEncoder(lambda vectors: vectors[:, 4:])}, r"arrays of \[\(8, 24\), \(8, 20\)"),
+        ({"encoder": BadEncoder(lambda vectors: vectors[1:])}, r"20 texts arrays of"),
         ({"index_factory": "HNWS32"}, "retriever.index_factory='HNWS32' cannot be built"),
         (
             {"index_factory": "SQ8", "search_parameters": {"efSearch": 9}},

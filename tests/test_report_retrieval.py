@@ -84,7 +84,7 @@ def test_a_missing_package_ends_the_command_with_the_line_that_installs_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert main(["retrieval", "dataset=mini_zh", "--retriever", "dense"]) == 2
-    assert 'pip install "rag-notes[dense]"' in capsys.readouterr().err
+    assert "pip install 'rag-notes[dense]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

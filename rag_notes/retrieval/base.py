@@ -26,11 +26,9 @@ class Retriever(Protocol):
         A passage that shares no word with the query is never a hit. Dense retrieval has no such rule: every passage has
         a score there. Equal scores are in the order of the passage ids. Raises InputError if `top_k` is below 1.
         """
-        ...
 
     def describe(self) -> dict[str, Any]:
         """What determines the rankings, as JSON values: name, settings, size and checksum of the corpus."""
-        ...
 
 
 class IndexedRetriever(Retriever, Protocol):
@@ -38,11 +36,10 @@ class IndexedRetriever(Retriever, Protocol):
 
     def build_index(self, *, progress: bool = True) -> str:
         """Index the corpus, or what is missing of it, and return a line that says what was done."""
-        ...
 
 
 class CorpusSize(NamedTuple):
-    """The number of passages, and the SHA-256 of their canonical lines in their order."""
+    """The number of passages, and the SHA-256 (hexadecimal) of their `passage_line` in UTF-8, in their order."""
 
     passages: int
     sha256: str
@@ -74,7 +71,7 @@ def measure(corpus: Iterable[Passage]) -> CorpusSize:
 
 
 def corpus_checksum(passages: Iterable[Passage]) -> str:
-    """Return the SHA-256 (hexadecimal) of the passages in their order, each as its `passage_line` in UTF-8."""
+    """Return the SHA-256 of a corpus, as `CorpusSize` has it."""
     return measure(passages).sha256
 
 

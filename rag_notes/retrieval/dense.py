@@ -59,11 +59,7 @@ class DenseRetriever:
         batch_size: Positive = 32,
         cache: str = ".cache/vectors",
     ) -> None:
-        """Encode what is not on disk yet.
-
-        Raises InputError for an empty corpus, an id that occurs twice, vectors that do not fit, and an `index_factory`
-        or search parameter that faiss does not have.
-        """
+        """Encode what is not on disk yet. Raises InputError for vectors, ids and settings that do not fit."""
         if not corpus:
             raise InputError("the corpus is empty, nothing can be retrieved: set dataset.<name>.corpus to its passages")
         check_ids(corpus)
@@ -97,8 +93,9 @@ class DenseRetriever:
                 encoded = encode_in_batches(self._encoder, chunk, batch_size, dtype)
                 if vectors is None:
                     log.unlink(missing_ok=True)
-                    shape = len(self.passages), encoded.shape[1]
-                    vectors = np.lib.format.open_memmap(part, "w+", encoded.dtype, shape)
+                    vectors = np.lib.format.open_memmap(
+                        part, "w+", encoded.dtype, (len(self.passages), encoded.shape[1])
+                    )
                 vectors[start : start + len(chunk)] = encoded
                 vectors.flush()
                 with log.open("ab") as file:
@@ -135,8 +132,7 @@ class DenseRetriever:
         if (key := canonical_json(parameters)) not in recalls:
             recalls[key] = self._recall()
             write_atomically(recalls_path, json.dumps(recalls, indent=2) + "\n")
-            share = f"recall@{_RECALL_AT} {recalls[key]:.4f} against exact search"
-            print(f"{factory} {key}: {share}", file=sys.stderr)
+            print(f"{factory} {key}: recall@{_RECALL_AT} {recalls[key]:.4f} against exact search", file=sys.stderr)
         self._settings |= {"search_parameters": parameters, f"recall@{_RECALL_AT}": recalls[key]}
 
     def _recall(self) -> float:
@@ -159,10 +155,8 @@ class DenseRetriever:
             return []
         vectors = self._encoder.encode_queries(queries)
         if vectors.shape != (len(queries), self._vectors.shape[1]) or not np.isfinite(vectors).all():
-            expected = (len(queries), self._vectors.shape[1])
-            raise InputError(
-                f"the encoder gives queries vectors of shape {vectors.shape}, not {expected} finite numbers"
-            )
+            shape = (len(queries), self._vectors.shape[1])
+            raise InputError(f"the encoder gives queries vectors of shape {vectors.shape}, not {shape} finite numbers")
         candidates = self._candidates(vectors, top_k)
         return [self._rank(vector, rows[rows >= 0], top_k) for vector, rows in zip(vectors, candidates, strict=True)]
 

@@ -75,14 +75,9 @@ class ElasticsearchRetriever:
             self._client = Elasticsearch(list(self.hosts), **options)
         except (ValueError, OSError) as error:
             raise InputError(f"retriever.hosts={list(self.hosts)} ca_file={self.ca_file}: {error}") from None
-        self._settings: JSON = {}  # which decide the content of the index
-        self._search_settings: JSON = {}
-        self._index_settings: JSON = {}  # as the server takes them, as are the properties of the mapping
+        # What decides the content of the index and the searches, and what the server is sent for a new index.
+        self._settings, self._search_settings, self._index_settings = JSON(), JSON(), JSON()
         self._properties: JSON = {"id": {"type": "keyword"}, "title": _STORED, "text": _STORED}
-        self._prepare()
-
-    def _prepare(self) -> None:
-        raise NotImplementedError
 
     def _searches(self, queries: Sequence[str], top_k: int) -> list[JSON]:
         raise NotImplementedError
@@ -120,8 +115,9 @@ class ElasticsearchRetriever:
         created = self._ask(lambda: client.indices.create(index=index, mappings=mappings, settings=settings))
         if created.meta.status == 400 and "already_exists" not in str(created.body):
             raise RetrieverError(f"Elasticsearch refused the index: {created.body}"[:1000])
-        replicas = {"number_of_replicas": self.replicas}
-        self._ask(lambda: self._client.indices.put_settings(index=index, settings=replicas))
+        self._ask(
+            lambda: self._client.indices.put_settings(index=index, settings={"number_of_replicas": self.replicas})
+        )
         if (present := self._count(index, refresh=True)) != self._size.passages:
             self._ask(lambda: self._load(index, present // _CHUNK * _CHUNK, progress=progress))
         if (count := self._count(index, refresh=True)) != self._size.passages:
@@ -145,9 +141,9 @@ class ElasticsearchRetriever:
         for start in range(0, len(queries), _CHUNK):
             bodies = [order | body for body in self._searches(queries[start : start + _CHUNK], top_k)]
             for hits in self._answers(header, bodies):
-                scores = [self._score(hit["_score"]) for hit in hits]
-                passages = [Passage(hit["_id"], **hit["_source"]) for hit in hits]
-                rankings.append(list(map(Hit, passages, scores)))
+                rankings.append(
+                    [Hit(Passage(one["_id"], **one["_source"]), self._score(one["_score"])) for one in hits]
+                )
         return rankings
 
     @cached_property
@@ -193,7 +189,7 @@ class ElasticsearchRetriever:
             raise RetrieverError(f"Elasticsearch at {', '.join(self.hosts)}: {text}"[:1000] + advice) from None
 
     def _count(self, index: str, *, refresh: bool = False) -> int:
-        if refresh:  # needs rights that a reader may lack
+        if refresh:  # which a reader may not
             self._ask(lambda: self._client.indices.refresh(index=index))
         return int(self._ask(lambda: self._client.count(index=index))["count"])
 
@@ -258,7 +254,8 @@ class ElasticsearchBM25(ElasticsearchRetriever):
     name: ClassVar = "elasticsearch"
     search_type: ClassVar = "dfs_query_then_fetch"
 
-    def _prepare(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.analyzer == "auto":
             self.analyzer = _ANALYZERS[detect_language(self.corpus)]
         if not self.fields or (self.title_weight and set(self.fields) != {"title", "text"}):
@@ -296,7 +293,8 @@ class ElasticsearchKNN(ElasticsearchRetriever):
     batch_size: Positive = 32
     name: ClassVar = "elasticsearch_knn"
 
-    def _prepare(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._unit = bool(self.encoder.describe().get("normalize"))
         graph: JSON = {"m": self.m, "ef_construction": self.ef_construction} if self.index_type == "hnsw" else {}
         # Index options are always set, as the server's own would quantise the vectors.

@@ -26,15 +26,12 @@ class Encoder(Protocol):
 
     def encode_queries(self, queries: Sequence[str]) -> Vectors:
         """Encode queries, with their instruction, into an array of shape (queries, dimensions)."""
-        ...
 
     def encode_passages(self, texts: Sequence[str]) -> Vectors:
         """Encode passages into an array of shape (passages, dimensions)."""
-        ...
 
     def describe(self) -> dict[str, Any]:
         """What determines the vectors, as JSON values; `normalize` is true where all vectors have length 1."""
-        ...
 
 
 def passage_text(passage: Passage) -> str:
@@ -58,26 +55,18 @@ def encode_in_batches(
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     arrays = [encoder.encode_passages([texts[row] for row in rows]) for rows in batches]
-    shapes = {array.shape[1:] for array in arrays}
-    if len(shapes) != 1 or len(shapes.pop()) != 1 or sum(map(len, arrays)) != len(texts):
-        raise InputError(
-            f"the encoder gave {len(texts)} texts arrays of the shapes {[array.shape for array in arrays]}"
-        )
+    if len({array.shape[1] for array in arrays}) != 1 or sum(map(len, arrays)) != len(texts):
+        raise InputError(f"the encoder gave {len(texts)} texts arrays of {[array.shape for array in arrays]}")
     with np.errstate(over="ignore"):
         vectors = np.concatenate(arrays)[np.argsort(order)].astype(dtype)
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        passage = passages[int(np.argmin(finite))]
-        raise InputError(f"the vector of passage {passage.id!r} is not finite in {dtype}; use another dtype or model")
+    for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)):
+        raise InputError(f"the vector of passage {passages[int(row)].id!r} is not finite in {dtype}; use another dtype")
     return vectors
 
 
 @dataclass(kw_only=True, eq=False)
 class InstructedEncoder:
-    """What the encoders share: a model, an instruction before queries and one before passages, and vectors of length 1.
-
-    `instruct_queries=False` leaves the instruction of queries out.
-    """
+    """What encoders share: a model, vectors of length 1, and instructions before queries (a switch) and passages."""
 
     model: str = field(kw_only=False)
     normalize: bool = True
@@ -105,14 +94,12 @@ class InstructedEncoder:
 
     def _vectors(self, texts: list[str], *, queries: bool) -> Vectors:
         states, truncated = self._encode(texts, queries=queries)
-        vectors = np.asarray(states, dtype=np.float32)
         if truncated:
             message = f"{truncated} of {len(texts)} texts are longer than the model reads; their ends are not used"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
-        if self.normalize:
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            return np.asarray(vectors / np.where(lengths == 0, 1, lengths), dtype=np.float32)
-        return vectors
+        vectors = np.asarray(states, dtype=np.float32)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True) if self.normalize else np.ones(1)
+        return np.asarray(vectors / np.where(lengths == 0, 1, lengths), dtype=np.float32)
 
     def _encode(self, texts: list[str], *, queries: bool) -> tuple[NDArray[Any], int]:
         raise NotImplementedError  # returns the vectors, and how many texts were cut
@@ -140,8 +127,8 @@ class OnnxEncoder(InstructedEncoder):
             folder = _from_hub(self.model, self.revision)
         paths = [path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.exists()]
         if not paths or not (folder / "tokenizer.json").exists():
-            files = "model.onnx (or onnx/model.onnx) and tokenizer.json"
-            raise FileNotFoundError(f"{folder.absolute()}: an ONNX encoder needs {files}")
+            needs = "an ONNX encoder needs model.onnx (or onnx/model.onnx) and tokenizer.json"
+            raise FileNotFoundError(f"{folder.absolute()}: {needs}")
         options = runtime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 3, self.threads or 0
         try:
@@ -197,13 +184,12 @@ class SentenceTransformersEncoder(InstructedEncoder):
         self.version = _checksum(files) if files else getattr(config, "_commit_hash", None) or self.revision
 
     def _load(self, name: str, revision: str | None) -> Any:
-        package, folder = needed("sentence_transformers", "sentence-transformers"), Path(name).expanduser()
+        package = needed("sentence_transformers", "sentence-transformers")
         try:
-            path = str(folder) if folder.is_dir() else name
-            model = package.SentenceTransformer(path, revision=revision, device=self.device)
+            model = package.SentenceTransformer(str(Path(name).expanduser()), revision=revision, device=self.device)
         except Exception as error:  # the Hub's, torch's and transformers' classes have nothing in common
-            advice = "offline, name a folder that holds it"
-            raise InputError(f"{name}: sentence-transformers cannot load it ({error}); {advice}") from None
+            text = f"sentence-transformers cannot load it ({error}); offline, name a folder that holds it"
+            raise InputError(f"{name}: {text}") from None
         model.max_seq_length = self.max_length or model.max_seq_length
         return model
 
@@ -235,8 +221,7 @@ class EndpointEncoder(InstructedEncoder):
     def __post_init__(self) -> None:
         key = os.environ.get(self.api_key_variable)
         if not key and "api.openai.com" in self.base_url:
-            advice = f"set the environment variable {self.api_key_variable}, or retriever.encoder.base_url=URL"
-            raise InputError(f"retriever.encoder needs a key: {advice}")
+            raise InputError(f"set the environment variable {self.api_key_variable}, or retriever.encoder.base_url=URL")
         options: dict[str, Any] = {"timeout": self.timeout, "max_retries": self.max_retries}
         self._client = openai.OpenAI(base_url=self.base_url, api_key=key or "none", **options)
 
@@ -259,8 +244,7 @@ class EndpointEncoder(InstructedEncoder):
                 vectors += [items[row].embedding for row in order]
             return np.asarray(vectors, dtype=np.float32), 0
         except (openai.APIError, ValueError, TypeError, AttributeError) as error:
-            # Not the server's text: some repeat the key in it.
-            kind = f"{type(error).__name__} {getattr(error, 'status_code', '')}".strip()
+            kind = f"{type(error).__name__} {getattr(error, 'status_code', '')}".strip()  # the text may repeat the key
             raise OSError(f"{self.base_url} gave no vectors of {self.model!r} ({kind})") from None
 
 
@@ -270,8 +254,7 @@ def _from_hub(model: str, revision: str | None) -> Path:
         hub = needed("huggingface_hub", "dense")
         return Path(hub.snapshot_download(model, revision=revision, allow_patterns=patterns))
     except Exception as error:  # the client's classes differ from version to version
-        folder = Path(model).expanduser().absolute()
-        raise OSError(f"{folder}: no such folder, and the Hub has no {model} ({error})") from None
+        raise OSError(f"{Path(model).absolute()}: no such folder, and the Hub has no {model} ({error})") from None
 
 
 def _checksum(files: Iterable[Path]) -> str:

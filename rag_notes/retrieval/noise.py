@@ -11,15 +11,9 @@ from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.retrieval.base import Retriever, check_search
 from rag_notes.types import Dataset, Hit, InputError, Passage, Question
 
-NoiseFrom = Literal["annotated", "retrieved"]
-"""Where gold passages are taken from: the annotated ones, or those of the retrieved list."""
-
-DEPTH = 100
-"""How many of the retrieved passages are looked at; Chain-of-Note does not say."""
-
-Split = tuple[list[Passage], list[Passage]]
-"""Gold passages, and others."""
-
+NoiseFrom = Literal["annotated", "retrieved"]  # where gold passages are taken from
+DEPTH = 100  # of the retrieved passages that are looked at; Chain-of-Note does not say
+Split = tuple[list[Passage], list[Passage]]  # gold passages, and others
 _YES_NO = frozenset({"yes", "no", "是", "不是", "否"})  # "no" occurs in "known": no passage holds such an answer
 
 
@@ -39,20 +33,15 @@ class ControlledNoise:
         if not 0 <= noise_percent <= 100:
             raise InputError(f"noise_percent is {noise_percent}; it must lie between 0 and 100")
         if unusable := set(dataset.questions) - set(controllable(dataset)):
-            raise InputError(
-                f"noise cannot be controlled for question {min(question.id for question in unusable)!r}: it has no "
-                "gold passage in the corpus, or the text of another question; leave it out"
-            )
+            reason = "it has no gold passage in the corpus, or the text of another question; leave it out"
+            raise InputError(f"noise cannot be controlled for question {min(q.id for q in unusable)!r}: {reason}")
         self.name = f"{retriever.name} with {noise_percent} % noise"
         self.retriever, self.noise_percent = retriever, noise_percent
         self._questions = {question.question: question for question in dataset.questions}
         self._passages = {passage.id: passage for passage in dataset.corpus}
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
-        """Return gold and noise for each query, which must be a question of the data set.
-
-        Raises InputError for another query: the study is of methods that search once, by the question itself.
-        """
+        """Return gold and noise for each query. Raises InputError for one that is no question of the data set."""
         check_search(queries, top_k)
         return [self._search_one(query, top_k) for query in queries]
 
@@ -62,10 +51,8 @@ class ControlledNoise:
 
     def _search_one(self, query: str, top_k: int) -> list[Hit]:
         if (question := self._questions.get(query)) is None:
-            raise InputError(
-                f"{query!r} is no question of the data set, and noise can be controlled for those only; choose methods "
-                "that search once, by the question itself, for example method=[vanilla,chain_of_note]"
-            )
+            advice = "choose methods that search once, by the question itself: method=[vanilla,chain_of_note]"
+            raise InputError(f"{query!r} is no question of the data set, to which noise can be added; {advice}")
         passages = self._choose(question, top_k, round(top_k * self.noise_percent / 100))
         hits = [Hit(passage, _random_score(question, passage)) for passage in passages]
         return sorted(hits, key=lambda hit: -hit.score)
@@ -144,5 +131,4 @@ def _holds_answer(question: Question, passage: Passage | Found) -> bool:
 
 
 def _random_score(question: Question, passage: Passage) -> float:
-    """A number between 0 and 1 that question and passage determine."""
     return int.from_bytes(hashlib.sha256(f"{question.id}\n{passage.id}".encode()).digest()[:6]) / 2**48
