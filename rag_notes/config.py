@@ -211,7 +211,8 @@ def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> Indexe
 
     Raises ConfigError where the chosen retriever needs no `rag-notes index`.
     """
-    if not hasattr(inspect.signature(_target(config.retriever)).return_annotation, "build_index"):
+    target = _target(config.retriever)
+    if not hasattr(target if inspect.isclass(target) else inspect.signature(target).return_annotation, "build_index"):
         raise ConfigError(
             "this retriever indexes a corpus by itself on first use, or is made of others that have a command each: "
             "rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
@@ -270,7 +271,7 @@ def build_methods(config: Config) -> dict[str, Callable[..., Awaitable[str]]]:
 def build_method(config: Config, name: str, changes: Mapping[str, Any]) -> Callable[..., Awaitable[str]]:
     """Return a method with its settings but for some changes, checked. Raises ConfigError where one does not fit."""
     chosen = config if name in config.method else load_config([f"method={name}"])
-    settings = chosen.method[name] | changes
+    settings = {**chosen.method[name], **changes}
     _check(f"method.{name}", settings, passed=2)
     return partial(_target(settings), **_arguments(settings))
 

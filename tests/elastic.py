@@ -1,10 +1,8 @@
 """A real Elasticsearch for tests, from the zip in Maven Central.
 
-The zip is a minimal build: BM25, the analyzers standard, simple, stop, whitespace and keyword, users and TLS; no
-`english`, no API keys, no `GET /`. A `complete` one has a plugin that adds the analyzers english and cjk, by the same
-classes of Lucene as in a released server, and what the server's own index of API keys needs. The server refuses to run
-as root, so root starts it as `nobody`. The tests run where RAG_NOTES_REQUIRE_ELASTICSEARCH=1 asks for them; a server
-that cannot be had is then a failure.
+The zip is a minimal build without the analyzers `english` and `cjk` and without API keys. A plugin adds them, by the
+same classes of Lucene as in a released server. The server refuses to run as root, so root starts it as `nobody`. The
+tests run where RAG_NOTES_REQUIRE_ELASTICSEARCH=1 asks for them; a server that cannot be had is then a failure.
 """
 
 import base64
@@ -63,47 +61,37 @@ class Installation(NamedTuple):
 
 
 @contextlib.contextmanager
-def installation(*, complete: bool = False) -> Iterator[Installation]:
-    """Fetch the zip and unpack it where another user can read it, `complete` with the plugin.
-
-    Raises UnavailableError.
-    """
+def installation() -> Iterator[Installation]:
+    """Fetch the zip, unpack it where another user can read it, and add the plugin. Raises UnavailableError."""
     if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") != "1":
         raise UnavailableError("set RAG_NOTES_REQUIRE_ELASTICSEARCH=1 to fetch a server (100 MB) and test with it")
-    java = find_java()
-    archive = fetch()
-    # Not pytest's folder: that is for its owner's eyes alone.
+    java, archive = find_java(), fetch()
+    # Not pytest's folder, which only its owner can read.
     with tempfile.TemporaryDirectory(prefix="rag-notes-elasticsearch-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(folder)
         home = Path(folder) / f"elasticsearch-{VERSION}"
-        if complete:
-            add_plugin(home, java)
+        plugin = home / "plugins" / "analysis"
+        plugin.mkdir()
+        with tempfile.TemporaryDirectory() as classes:
+            compiled = ["javac", "--release", "21", "-d", classes, "-cp", f"{home}/lib/*", str(PLUGIN)]
+            for name, *arguments in (compiled, ["jar", "cf", str(plugin / "analysis.jar"), "-C", classes, "."]):
+                try:
+                    subprocess.run([str(java / "bin" / name), *arguments], check=True)
+                except FileNotFoundError:
+                    raise UnavailableError(f"{java} has no {name}: install a JDK, not only what runs Java") from None
+        (plugin / "plugin-descriptor.properties").write_text(DESCRIPTOR, encoding="utf-8")
         yield Installation(home, java, "nobody" if os.geteuid() == 0 else None)
-
-
-def add_plugin(home: Path, java: Path) -> None:
-    """Compile the plugin and put it into the server. Raises UnavailableError where the Java has no compiler."""
-    folder = home / "plugins" / "analysis"
-    with tempfile.TemporaryDirectory() as classes:
-        compiled = ["javac", "--release", "21", "-d", classes, "-cp", f"{home}/lib/*", str(PLUGIN)]
-        folder.mkdir()
-        for name, *arguments in (compiled, ["jar", "cf", str(folder / "analysis.jar"), "-C", classes, "."]):
-            try:
-                subprocess.run([str(java / "bin" / name), *arguments], check=True)
-            except FileNotFoundError:
-                raise UnavailableError(f"{java} has no {name}: install a JDK, not only what runs Java") from None
-    (folder / "plugin-descriptor.properties").write_text(DESCRIPTOR, encoding="utf-8")
 
 
 def find_java() -> Path:
     """The folder of a Java of version 21 or later. Raises UnavailableError."""
-    named = [Path(os.environ[name]) for name in ("ES_JAVA_HOME", "JAVA_HOME") if os.environ.get(name)]
-    for home in (*named, *sorted(Path("/usr/lib/jvm").glob("*"))):
+    homes = [Path(os.environ[name]) for name in ("ES_JAVA_HOME", "JAVA_HOME") if os.environ.get(name)]
+    for home in (*homes, *sorted(Path("/usr/lib/jvm").glob("*"))):
         with contextlib.suppress(OSError):
-            found = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"), re.MULTILINE)
-            if found and int(found[1]) >= 21:
+            match = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"), re.MULTILINE)
+            if match and int(match[1]) >= 21:
                 return home
     raise UnavailableError("it needs Java 21 or later: install one, or name its folder in ES_JAVA_HOME")
 
@@ -132,32 +120,24 @@ def free_port() -> int:
 
 
 class Node:
-    """One node on 127.0.0.1 with its own folders; `files` (name to text) go into its config.
-
-    A `brief` one lives for a minute and compiles with the quick compiler alone: it never earns back the slow one.
-    """
+    """One node on 127.0.0.1 with its own folders; `files` (name to text) go into its config."""
 
     def __init__(
         self,
         installed: Installation,
         name: str,
         settings: dict[str, Any],
-        *,
-        port: int | None = None,
-        heap: str = "512m",
-        brief: bool = True,
         files: dict[str, str] | None = None,
+        java_options: str = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1",  # the quick compiler: it lives for a minute
     ) -> None:
-        self.name = name
-        self.port = port or free_port()
-        self._installed = installed
-        self._options = f"-Xms{heap} -Xmx{heap}" + (" -XX:TieredStopAtLevel=1" if brief else "")
+        self._java_options = java_options
+        self.name, self.port, self._installed = name, free_port(), installed
         self._folder = installed.home.parent / name
         self._process: subprocess.Popen[bytes] | None = None
         shutil.copytree(installed.home / "config", self._folder / "config")
         for part in ("data", "logs", "tmp"):
             (self._folder / part).mkdir()
-        own = {
+        defaults = {
             "node.name": name,
             "path.data": str(self._folder / "data"),
             "path.logs": str(self._folder / "logs"),
@@ -165,12 +145,11 @@ class Node:
             "http.port": self.port,
             "cluster.routing.allocation.disk.threshold_enabled": False,
         }
-        files = {"elasticsearch.yml": json.dumps(own | settings)} | (files or {})
-        for path, text in files.items():
+        for path, text in ({"elasticsearch.yml": json.dumps(defaults | settings)} | (files or {})).items():
             (self._folder / "config" / path).write_text(text, encoding="utf-8")
         if installed.user:
-            for path in (self._folder, *self._folder.rglob("*")):  # type: ignore[assignment]
-                shutil.chown(path, installed.user)
+            for item in (self._folder, *self._folder.rglob("*")):
+                shutil.chown(item, installed.user)
 
     def start(self) -> None:
         """Start it in a session of its own; it stops when its standard input ends, and so when the tests die."""
@@ -179,7 +158,7 @@ class Node:
             "ES_JAVA_HOME": str(self._installed.java),
             "ES_PATH_CONF": str(self._folder / "config"),
             "ES_TMPDIR": str(self._folder / "tmp"),
-            "ES_JAVA_OPTS": self._options,
+            "ES_JAVA_OPTS": self._java_options,
             "CLI_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
         }
         script = 'exec 3<&0; (read -r <&3; kill $$) & exec bash "$0" 3<&- < /dev/null'
@@ -263,6 +242,12 @@ class Secured(NamedTuple):
     ca_file: str
     admin: tuple[str, str]
     reader: tuple[str, str]
+    node: Node
+
+    def wait(self) -> None:
+        """Return when the server answers."""
+        self.node.wait(lambda: socket.create_connection(("127.0.0.1", self.node.port), timeout=5).close())
+        assert self.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=60s")["timed_out"] is False
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The answer to a request of the admin, by the standard library; None for 404."""
@@ -287,9 +272,9 @@ class Secured(NamedTuple):
 
 
 @contextlib.contextmanager
-def secured_node(*, complete: bool = False) -> Iterator[Secured]:
+def secured_node() -> Iterator[Secured]:
     """Start and stop the node. Raises UnavailableError."""
-    with installation(complete=complete) as installed:
+    with installation() as installed:
         authority = make_authority(installed.home.parent, "ca")
         admin, reader = ("admin", "correct-horse-1"), ("reader", "battery-staple-2")
         indexes = [{"names": ["*"], "privileges": ["read", "view_index_metadata"]}]
@@ -310,11 +295,10 @@ def secured_node(*, complete: bool = False) -> Iterator[Secured]:
                 "roles.yml": json.dumps({"reading": {"cluster": ["monitor"], "indices": indexes}}),
             },
         )
-        secured = Secured(f"https://127.0.0.1:{node.port}", str(authority.file), admin, reader)
+        secured = Secured(f"https://127.0.0.1:{node.port}", str(authority.file), admin, reader, node)
         node.start()
         try:
-            node.wait(lambda: socket.create_connection(("127.0.0.1", node.port), timeout=5).close())
-            assert secured.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=60s")["timed_out"] is False
+            secured.wait()
             yield secured
         finally:
             node.stop()

@@ -214,10 +214,9 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
         (["retriever=dense", "~retriever.encoder"], "retriever.encoder: is required and not set"),
         (["retriever=dense", "~retriever.encoder.model"], "retriever.encoder.model: is required and not set"),
         (["retriever=dense", "retriever.dtype=float8"], "retriever.dtype: Input should be 'float16' or 'float32'"),
-        (["retriever=dense", "retriever/index=hnw"], "retriever/index=hnw: no such retriever/index; there is hnsw"),
         (
-            ["retriever=dense", "retriever/index=hnsw", "retriever.index.links=many"],
-            "retriever.index.links: Input should be a valid integer (given: 'many')",
+            ["retriever=dense", "+retriever.search_parameters.nprobe=many"],
+            "retriever.search_parameters.nprobe: Input should be a valid integer (given: 'many')",
         ),
         (
             ["retriever=hybrid", "retriever.second.encoder._target_=rag_notes.nope.Encoder"],

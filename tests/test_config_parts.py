@@ -18,7 +18,7 @@ from tests.composed import composed, target
 
 def nested(settings: dict[str, Any], prefix: str = "") -> list[str]:
     """The paths of the parts that a retriever is made of."""
-    parts = {f"{prefix}{name}": value for name, value in settings.items() if isinstance(value, dict)}
+    parts = {f"{prefix}{name}": value for name, value in settings.items() if "_target_" in str(value)}
     return [path for part, inner in parts.items() for path in (part, *nested(inner, f"{part}."))]
 
 
@@ -33,15 +33,6 @@ def test_every_part_of_a_retriever_has_the_settings_of_its_signature(choice: str
     passed = int(settings.get("_partial_", False))  # with the corpus or the vectors, by its owner
     parameters = list(inspect.signature(target(settings)).parameters)[passed:]
     assert sorted(settings.keys() - {"_target_", "_partial_"}) == sorted(parameters)
-
-
-@pytest.mark.parametrize("index", ["exact", "ivf", "hnsw"])
-def test_the_index_of_a_dense_retriever_is_a_choice(index: str) -> None:
-    direct = load_config(["retriever=dense", f"retriever/index={index}"]).retriever["index"]
-    inside = load_config(["retriever=hybrid", f"retriever/index@retriever.second.index={index}"]).retriever["second"]
-    assert direct == inside["index"]
-    parameters = list(inspect.signature(target(direct)).parameters.values())[1:]
-    assert {p.name: p.default for p in parameters} == {k: v for k, v in direct.items() if k[0] != "_"}
 
 
 @pytest.mark.parametrize("encoder", ["onnx", "onnx_zh", "bge_base_zh", "gtr_t5_xxl", "embeddings_api"])

@@ -87,13 +87,6 @@ def test_both_parts_are_asked_once_as_deep_as_set() -> None:
     }
 
 
-def test_what_the_parts_sent_again_is_counted_together() -> None:
-    first, second = Given("a"), Given("b")
-    assert Hybrid(first, second).retries == 0
-    first.retries, second.retries = 2, 3  # type: ignore[attr-defined]
-    assert Hybrid(first, second).retries == 5
-
-
 def test_bad_input_is_refused() -> None:
     retriever = Hybrid(Given("a"), Given("b"))
     with pytest.raises(ValueError, match="top_k is 0"):

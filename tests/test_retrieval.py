@@ -43,7 +43,7 @@ def test_scores_are_those_of_an_independent_bm25_of_lucene(longest: int) -> None
 
 
 def test_lengths_are_kept_as_in_lucene() -> None:
-    assert [module._kept(length) for length in range(200_000)] == [kept_by_lucene(n) for n in range(200_000)]
+    assert [module.lucene_length(length) for length in range(200_000)] == [kept_by_lucene(n) for n in range(200_000)]
 
 
 def test_a_hand_worked_score() -> None:
