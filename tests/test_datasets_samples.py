@@ -166,18 +166,18 @@ def test_crud_news_are_a_corpus(tmp_path: Path) -> None:
     assert data.corpus[1].id.startswith("2023_08_11_15_10_正文")
 
 
-def test_crud_news_make_a_question_each() -> None:
-    path = samples("crud/news_documents.sample400.txt")
-    data = datasets.cloze(str(path), language="zh")
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    assert len(data.corpus) == len(lines)
-    assert 380 <= len(data.questions) <= 400
-    whole = dict(zip((passage.id for passage in data.corpus), lines, strict=True))
-    left = {passage.id: passage.text for passage in data.corpus}
-    for question in data.questions:
-        (gold,) = question.gold_ids
-        assert question.question in whole[gold]
-        assert len(left[gold]) + len(question.question) <= len(whole[gold])
+@pytest.mark.parametrize(
+    ("suffix", "checksum"),
+    [
+        ("", "36face26ecd535d0cecd3a0cb78679de72971598f1befde07a77f851db36b9c9"),
+        (".zh", "e78b4e6f0cd74faf85d1f106029ed8947e77cae34b06157a80df11322761b337"),
+    ],
+)
+def test_the_mini_sets_are_read_as_they_were(suffix: str, checksum: str) -> None:
+    folder = SHIPPED / "data/mini"
+    data = datasets.plain(str(folder / f"questions{suffix}.jsonl"), corpus=str(folder / f"passages{suffix}.jsonl"))
+    records = [[asdict(question) for question in data.questions], [asdict(passage) for passage in data.corpus]]
+    assert hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest() == checksum
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,9 @@ def test_the_papers_questions_are_taken_in_the_papers_order(
     path = str(samples(file))
     digests = (SHIPPED / f"data/paper/questions/{listed}.sha256.txt").read_text(encoding="ascii").split()
     data, whole = loader(path, questions="papers"), loader(path)
-    places = [digests.index(hashlib.sha256(q.question.strip().encode()).hexdigest()) for q in data.questions]
-    assert places == sorted(places)
-    assert (len(data.questions), len(data.questions)) == (found, len(set(places)))
+    ranks = [digests.index(hashlib.sha256(q.question.strip().encode()).hexdigest()) for q in data.questions]
+    assert ranks == sorted(ranks)
+    assert (len(data.questions), len(set(ranks))) == (found, found)
     assert set(data.questions) < set(whole.questions)
     assert (data.selection, data.corpus) == ("papers", whole.corpus)
     said = f"dataset.{listed}.questions=papers: {found} of the papers' 500 questions are in {path}\n"

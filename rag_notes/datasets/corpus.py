@@ -202,8 +202,8 @@ class CorpusFile(Sequence[Passage]):
         """Return the passage whose line begins at `offset`."""
         with Path(self.path).open("rb") as file:  # opened anew for each: threads may share this object
             file.seek(offset)
-            lines = locate_lines([file.readline()], f"{self.path}, byte {offset}")
-            return next(self._passage(line, location) for location, line in lines)
+            location = f"{self.path}, byte {offset}"
+            return next(self._passage(line, location) for _, line in locate_lines([file.readline()], location))
 
     def __len__(self) -> int:
         return len(self._offsets)

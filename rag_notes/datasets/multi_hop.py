@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from rag_notes.datasets.corpus import DataError, Id, Some, Text, read_corpus, read_json, read_records, unique
+from rag_notes.datasets.corpus import DataError, Id, PassageRecord, Some, Text, read_corpus, read_json, read_records, unique
 from rag_notes.datasets.selection import Entry, Questions, build, select
 from rag_notes.types import Dataset, Name, Passage, Question
 
@@ -124,12 +124,12 @@ class _StrategyRecord(msgspec.Struct):
     qid: Text
     question: Text
     answer: bool
-    evidence: list[Any] | None = None
+    evidence: list[list[list[str | list[str]]]] = []  # of annotators, their steps, and what each step rests on
 
 
 class _StrategyParagraph(msgspec.Struct):
     title: str = ""
-    content: Text = "?"  # in the official file, whose keys are "Title-number"
+    content: str = ""  # in the official file, whose keys are "Title-number"
     id: Id = ""
     para_index: int | None = None
 
@@ -145,7 +145,8 @@ def strategyqa(path: str, *, name: Name = "strategyqa", corpus: str | None = Non
     ids: dict[str, str] = {}
     if corpus is not None and corpus.endswith(".json"):
         file = read_json(corpus, dict[str, _StrategyParagraph], f"dataset.{name}.corpus")
-        passages = [Passage(key, paragraph.title, paragraph.content) for key, paragraph in file.items()]
+        rows = ((key, PassageRecord(id=key, title=p.title, text=p.content)) for key, p in file.items())
+        passages = [row.passage(f"{corpus}, {key!r}") for key, row in rows]
         ids = {key: key for key in file}
     elif corpus is not None:
         passages = read_corpus(corpus, f"dataset.{name}.corpus")
@@ -153,19 +154,12 @@ def strategyqa(path: str, *, name: Name = "strategyqa", corpus: str | None = Non
         ids = {f"{p.title}-{p.para_index}": str(p.id) for _, p in records if p.para_index is not None}
     entries = []
     for location, record in read_records(path, _StrategyRecord):
-        keys = unique(_evidence(record.evidence or ()))
+        items = [item for steps in record.evidence for step in steps for item in step]
+        names = [name for item in items for name in ([item] if isinstance(item, str) else item)]
+        keys = unique(name for name in names if re.fullmatch(r".+-\d+", name))  # not "operation" or "no_evidence"
         if missing := [key for key in keys if ids and key not in ids]:
             raise DataError(f"{location}, `evidence`: expected paragraphs of {corpus}, found {missing[0]!r}")
         titles, gold_ids = unique(key.rpartition("-")[0] for key in keys), tuple(ids[key] for key in keys if ids)
         answers = ("yes" if record.answer else "no",)
         entries.append(Entry(Question(record.qid, record.question, answers, (), titles, gold_ids, task="yes_no")))
     return build(name, path, entries, passages)
-
-
-def _evidence(item: Any) -> Iterator[str]:
-    """Yield the paragraph keys among "operation" and "no_evidence", which are nested by annotator and step."""
-    if isinstance(item, str):
-        yield from [item] if re.fullmatch(r".+-\d+", item) else []
-    else:
-        for inner in item:
-            yield from _evidence(inner)
