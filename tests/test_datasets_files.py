@@ -49,7 +49,7 @@ def refused(message: str, loader: Callable[..., Any], path: str, **options: Any)
         (datasets.hotpotqa, HOTPOT, {"question": " "}, r"Expected `str` matching regex '\\S' - at `$.question`"),
         (datasets.hotpotqa, HOTPOT, {"answer": None}, "Expected `str`, got `null` - at `$.answer`"),
         (datasets.hotpotqa, HOTPOT, {"context": [["T", ["x", 1]]]}, "got `int` - at `$.context[0][1][1]`"),
-        (datasets.twowikimultihopqa, HOTPOT, {"supporting_facts": [["U", 0]]}, "`context` has no paragraph 'U', which"),
+        (datasets.twowikimultihopqa, HOTPOT, {"supporting_facts": [["T"]]}, "length 2 - at `$.supporting_facts[0]`"),
         (datasets.strategyqa, STRATEGY, {"answer": "yes"}, "Expected `bool`, got `str` - at `$.answer`"),
         (datasets.asqa, ASQA, {"qa_pairs": []}, "Expected `array` of length >= 1 - at `$.qa_pairs`"),
         (datasets.asqa, ASQA, {"docs": [{"id": "1", "title": "T"}]}, "`docs`: expected a `text`"),

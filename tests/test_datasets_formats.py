@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Callable[..., Dataset], Files, dict[str, Any], list[Quest
     "hotpotqa-fullwiki": (
         datasets.hotpotqa,
         {"path": ("h.json", [HOTPOT | {"context": HOTPOT["context"][:1]}])},
-        {"setting": "fullwiki"},
+        {},
         [Question("h1", HOTPOT["question"], ("Aru",), (), TITLES, type="bridge")],
         [VENN],
     ),

@@ -7,7 +7,7 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, overload
@@ -75,22 +75,13 @@ def read_json(path: str, kind: type[T], option: str = "dataset.NAME.path") -> T:
 def decode(data: bytes | str | msgspec.Raw, kind: type[T], location: str) -> T:
     """Decode JSON as a value of a type. Raises `DataError`, which names the location and the field."""
     try:
-        value: T = _decoder(kind).decode(data)  # type: ignore[arg-type] # a type can be hashed
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{location}: {error}") from None
-    return value
-
-
-@cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
 
 
 def pool(paragraphs: Iterable[Passage], path: str) -> tuple[Passage, ...]:
-    """Return the distinct paragraphs of the file `path`; one whose id is empty is named by its content.
-
-    So names do not depend on the order of paragraphs. Raises `DataError` on an id with two contents.
-    """
+    """Return the distinct paragraphs of a file, named by their ids or contents. Raises `DataError` on ambiguous ids."""
     ids: dict[tuple[str, str], str] = {}
     for paragraph in paragraphs:
         content = (paragraph.title, paragraph.text)
@@ -117,10 +108,9 @@ def _slug(title: str, text: str) -> str:
 
 
 def read_corpus(path: str, option: str) -> Sequence[Passage]:
-    """Return the passages of a corpus: a file that ends in .jsonl, .tsv or .txt, or a folder of texts.
+    """Return the passages of a `CorpusFile`, held in memory only if it is packed, or of texts, one a line.
 
-    `CorpusFile` reads .jsonl and .tsv, and does not hold them unless they are packed (.gz, .bz2); the others have one
-    text a line. Raises FileNotFoundError, and `DataError` on a malformed line and an id that occurs twice.
+    Raises FileNotFoundError, and `DataError` on another format, a malformed line and an id that occurs twice.
     """
     ending = Path(path.removesuffix(".gz").removesuffix(".bz2")).suffix
     if existing(path, option).is_dir() or ending == ".txt":
@@ -162,10 +152,9 @@ class PassageRecord(msgspec.Struct, kw_only=True):
 
 
 class CorpusFile(Sequence[Passage]):
-    """The passages of a corpus file with a passage a line; in memory are 8 bytes a passage, from the first look-up on.
+    """The passages of a .jsonl file of `PassageRecord`s or of DPR's .tsv, of which 8 bytes each are held in memory.
 
-    `.jsonl` has a `PassageRecord` a line; `.tsv` is DPR's passage file with the columns id, text, title. `option` is
-    the setting that names the file, for errors. Iterating raises `DataError` on a malformed line.
+    `option` is the setting that names the file, for errors. Reading raises `DataError` on a malformed line.
     """
 
     SUFFIXES: ClassVar = (".jsonl", ".tsv")

@@ -31,10 +31,9 @@ class _Record(msgspec.Struct):
 def nq_open(
     path: str, *, name: Name = "nq_open", questions: Literal["all", "cases"] = "all", corpus: str | None = None
 ) -> Dataset:
-    """Read NQ-open's JSON Lines (Kwiatkowski et al., 2019; Lee et al., 2019) of `question` and `answers` (`answer`).
+    """Read NQ-open's JSON Lines (Lee et al., 2019), with `ctxs` where passages were added (Liu et al., 2023).
 
-    `ctxs` are passages that were added (Liu et al., 2023). Without an id of its own a question is named after its
-    position, from "nq_open-1" on. `questions` are all, or those of Chain-of-Note's Table 6.
+    Without an id a question is named by its position, from "nq_open-1" on. The cases are of Chain-of-Note, Table 6.
     """
     return select(build(name, path, _entries(path, name), corpus), questions, "nq_open", path)
 
@@ -50,10 +49,7 @@ def webquestions(path: str, *, name: Name = "webquestions", corpus: str | None =
 
 
 def flashrag(path: str, *, name: Name = "flashrag", task: Task = "short", corpus: str | None = None) -> Dataset:
-    """Read a data set of FlashRAG's collection (Jin et al., 2024), whose passages are in a file of their own.
-
-    `metadata.type` and `metadata.supporting_facts.title`, where a record has them, are `type` and `gold_titles`.
-    """
+    """Read a data set of FlashRAG's collection (Jin et al., 2024), whose passages are in a file of their own."""
     return build(name, path, _entries(path, name, task), corpus)
 
 
@@ -101,10 +97,7 @@ class _SquadFile(msgspec.Struct):
 
 
 def squad(path: str, *, name: Name = "squad", corpus: str | None = None) -> Dataset:
-    """Read SQuAD 1.1's JSON (Rajpurkar et al., 2016); a question's gold passage is its paragraph.
-
-    Titles are written as in a text ("Super Bowl 50"), not as in an address ("Super_Bowl_50").
-    """
+    """Read SQuAD 1.1's JSON (Rajpurkar et al., 2016); a question's gold passage is its paragraph."""
     entries, paragraphs = [], []  # a paragraph without questions belongs to the pool, too
     for article in read_json(path, _SquadFile).data:
         for item in article.paragraphs:
@@ -130,17 +123,13 @@ class _SearchResult(msgspec.Struct):
 def realtimeqa(
     path: str, *, name: Name = "realtimeqa", search_results: str | None = None, corpus: str | None = None
 ) -> Dataset:
-    """Read a week of RealTimeQA (Kasai et al., 2023); `answers` are the choices that the answer's indices name.
-
-    `search_results` is the week's file of articles that a search engine found; those without text are left out. Raises
-    `DataError` where it belongs to other questions, or where it and `corpus` are both given.
-    """
+    """Read a week of RealTimeQA (Kasai et al., 2023), with the week's file of articles that a search engine found."""
     if search_results is not None and corpus is not None:
         raise DataError(f"dataset.{name}: set either search_results or corpus, not both")
     articles: dict[str, list[Passage]] = {}
     for location, result in read_records(search_results, _SearchResult) if search_results is not None else ():
-        found = [record.passage(location) for record in result.search_result if (record.text or "").strip()]
-        articles[result.question_id] = articles.get(result.question_id, []) + found
+        passages = [record.passage(location) for record in result.search_result if (record.text or "").strip()]
+        articles.setdefault(result.question_id, []).extend(passages)
     entries = []
     for location, record in read_records(path, _RealTimeRecord):
         choices = {str(index): choice for index, choice in enumerate(record.choices)}
@@ -167,11 +156,7 @@ class _AsqaRecord(msgspec.Struct):
 
 
 def asqa(path: str, *, name: Name = "asqa", corpus: str | None = None) -> Dataset:
-    """Read ASQA (Stelmakh et al., 2022) as ALCE (Gao et al., 2023) lays it out: a JSON list with retrieved `docs`.
-
-    `answers` stay empty, since `qa_pairs` score the answer. A question is named by `id` or `sample_id`, else by its
-    position from "asqa-1" on.
-    """
+    """Read ASQA (Stelmakh et al., 2022) as ALCE (Gao et al., 2023) lays it out; its `qa_pairs` score an answer."""
     entries = []
     for number, (location, record) in enumerate(read_records(path, _AsqaRecord), 1):
         ids = (record.id, record.sample_id, f"{name}-{number}")
@@ -180,6 +165,9 @@ def asqa(path: str, *, name: Name = "asqa", corpus: str | None = None) -> Datase
         question = Question(question_id, record.question, qa_pairs=pairs, task="long_form")
         entries.append(Entry(question, [item.passage(f"{location}, `docs`") for item in record.docs or ()]))
     return build(name, path, entries, corpus)
+
+
+CrudSplit = Literal["questanswer_1doc", "questanswer_2docs", "questanswer_3docs", "all"]
 
 
 class _CrudRecord(msgspec.Struct):
@@ -197,18 +185,10 @@ class _CrudFile(msgspec.Struct):
     questanswer_3docs: list[_CrudRecord]
 
 
-def crud(
-    path: str,
-    *,
-    name: Name = "crud",
-    split: Literal["questanswer_1doc", "questanswer_2docs", "questanswer_3docs", "all"] = "all",
-    corpus: str | None = None,
-) -> Dataset:
+def crud(path: str, *, name: Name = "crud", split: CrudSplit = "all", corpus: str | None = None) -> Dataset:
     """Read the question-answering tasks of CRUD-RAG (Lyu et al., 2024) from its split_merged.json.
 
-    `split` is one of the three tasks, or all in this order; it is the `type` of a question, and its number of documents
-    precedes the id ("2docs-..."), because the tasks share ids. The news that a question was made from are its gold
-    passages, without titles. The pool holds the news of all three; `corpus` takes CRUD's folder of 80,000, one a line.
+    The tasks share ids, so their number of documents precedes them ("2docs-..."). The pool holds the news of all three.
     """
     file = read_json(path, _CrudFile)
     entries = []

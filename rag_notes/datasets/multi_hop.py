@@ -2,11 +2,21 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
-from rag_notes.datasets.corpus import DataError, Id, PassageRecord, Some, Text, read_corpus, read_json, read_records, unique
+from rag_notes.datasets.corpus import (
+    DataError,
+    Id,
+    PassageRecord,
+    Some,
+    Text,
+    read_corpus,
+    read_json,
+    read_records,
+    unique,
+)
 from rag_notes.datasets.selection import Entry, Questions, build, select
 from rag_notes.types import Dataset, Name, Passage, Question
 
@@ -29,16 +39,9 @@ class _WikiRecord(WikiContext, kw_only=True):
     supporting_facts: list[tuple[str, int]]
 
 
-def hotpotqa(
-    path: str,
-    *,
-    name: Name = "hotpotqa",
-    setting: Literal["distractor", "fullwiki"] = "distractor",
-    questions: Questions = "all",
-    corpus: str | None = None,
-) -> Dataset:
-    """Read HotpotQA's JSON (Yang et al., 2018); in the fullwiki setting a record may lack gold paragraphs."""
-    entries = _wiki_entries(path, "", complete=setting == "distractor")  # its sentences begin with their space
+def hotpotqa(path: str, *, name: Name = "hotpotqa", questions: Questions = "all", corpus: str | None = None) -> Dataset:
+    """Read HotpotQA's JSON (Yang et al., 2018); in its fullwiki setting a question may lack gold paragraphs."""
+    entries = _wiki_entries(path, "")  # its sentences begin with their space
     return select(build(name, path, entries, corpus), questions, "hotpotqa", path)
 
 
@@ -46,29 +49,29 @@ def twowikimultihopqa(
     path: str, *, name: Name = "twowikimultihopqa", questions: Questions = "all", corpus: str | None = None
 ) -> Dataset:
     """Read 2WikiMultiHopQA's JSON (Ho et al., 2020); `type` is its kind of reasoning, such as bridge_comparison."""
-    entries = _wiki_entries(path, " ", complete=True)
-    return select(build(name, path, entries, corpus), questions, "twowikimultihopqa", path)
+    return select(build(name, path, _wiki_entries(path, " "), corpus), questions, "twowikimultihopqa", path)
 
 
-def _wiki_entries(path: str, separator: str, *, complete: bool) -> Iterator[Entry]:
-    for location, record in read_records(path, _WikiRecord):
+def _wiki_entries(path: str, separator: str) -> Iterator[Entry]:
+    for _, record in read_records(path, _WikiRecord):
         paragraphs = [paragraph for paragraph in record.paragraphs(separator) if paragraph.text]
         titles = unique(title for title, _ in record.supporting_facts)
-        missing = set(titles) - {paragraph.title for paragraph in paragraphs}
-        if missing and complete:
-            raise DataError(f"{location}: `context` has no paragraph {min(missing)!r}, which `supporting_facts` names")
-        gold = [] if missing else [p for title in titles for p in dict.fromkeys(paragraphs) if p.title == title]
+        gold = [p for title in titles for p in dict.fromkeys(paragraphs) if p.title == title]
+        if not set(titles) <= {paragraph.title for paragraph in gold}:
+            gold = []
         question = Question(str(record.id), record.question, (record.answer,), (), titles, type=record.type)
         yield Entry(question, paragraphs, gold)
 
 
-class _Paragraph(msgspec.Struct):
+class Support(msgspec.Struct):
+    """A paragraph of MuSiQue or IRCoT's release; in MuSiQue's test file it is not said whether it is gold."""
+
     title: str
-    paragraph_text: Text
-    is_supporting: bool
+    paragraph_text: str
+    is_supporting: bool | None
 
 
-def _entry(record_id: str, text: str, answers: tuple[str, ...], items: list[_Paragraph], kind: str | None) -> Entry:
+def _entry(record_id: str, text: str, answers: tuple[str, ...], items: list[Support], kind: str | None) -> Entry:
     match = re.match(r"((\d)hop\d?)__", record_id)  # as MuSiQue's ids begin: with the type and the number of hops
     paragraphs = [Passage("", item.title, item.paragraph_text) for item in items]
     gold = dict.fromkeys(p for p, item in zip(paragraphs, items, strict=True) if item.is_supporting)
@@ -81,16 +84,12 @@ class _MusiqueRecord(msgspec.Struct):
     question: Text
     answer: Text
     answerable: bool
-    paragraphs: list[_Paragraph]
+    paragraphs: list[Support]
     answer_aliases: list[Text] = []
 
 
 def musique(path: str, *, name: Name = "musique", questions: Questions = "all", corpus: str | None = None) -> Dataset:
-    """Read MuSiQue's JSON Lines (Trivedi et al., 2022), of the answerable (Ans) or of the full set.
-
-    An unanswerable question is the twin of one with the same id: its own gets the ending "_unanswerable". `type` and
-    `hops` come from the id ("3hop1__..." has type "3hop1" and 3 hops).
-    """
+    """Read MuSiQue's JSON Lines (Trivedi et al., 2022); an unanswerable twin's id gets the ending "_unanswerable"."""
     entries = []
     for _, record in read_records(path, _MusiqueRecord):
         answers = unique([record.answer, *record.answer_aliases] if record.answerable else [])
@@ -107,7 +106,7 @@ class _IrcotRecord(msgspec.Struct):
     question_id: Id
     question_text: Text
     answers_objects: Some[_Spans]
-    contexts: list[_Paragraph]
+    contexts: list[Support]
     type: str | None = None
 
 
@@ -137,9 +136,8 @@ class _StrategyParagraph(msgspec.Struct):
 def strategyqa(path: str, *, name: Name = "strategyqa", corpus: str | None = None) -> Dataset:
     """Read StrategyQA's JSON (Geva et al., 2021), whose answers become "yes" and "no".
 
-    The evidence names paragraphs as "Title-number": `gold_titles` are the titles, `gold_ids` the paragraphs that any
-    annotator named. These are set where `corpus` is the official paragraph file (a JSON object) or the same as JSON
-    Lines with `title`, `para_index`, `contents`. Raises `DataError` on evidence that such a file does not hold.
+    `gold_ids` are the paragraphs ("Title-number") that any annotator named, where `corpus` is the official paragraph
+    file or the same as JSON Lines with `para_index`. Raises `DataError` on evidence that such a file does not hold.
     """
     passages: Sequence[Passage] | None = None
     ids: dict[str, str] = {}

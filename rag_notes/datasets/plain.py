@@ -11,10 +11,7 @@ from rag_notes.types import Dataset, Fact, Name, Passage, Question
 
 
 def plain(path: str, *, name: Name = "plain", corpus: str | None = None) -> Dataset:
-    """Read one's own questions and passages; only `id`, `question` and a passage's `id`, `text` are required.
-
-    Raises `DataError` on a key that is not a field, and on gold ids or titles that the corpus does not hold.
-    """
+    """Read one's own data; `DataError` on keys that are no fields, and gold ids or titles that the corpus has not."""
     option = f"dataset.{name}.corpus"
     records = [(location, _strict(line, Question, Question, location)) for location, line in read_lines(path)]
     if corpus is not None:

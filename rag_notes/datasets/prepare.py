@@ -14,9 +14,11 @@ from tqdm import tqdm
 
 from rag_notes.datasets import corpus
 from rag_notes.datasets.corpus import DataError
-from rag_notes.datasets.multi_hop import WikiContext
+from rag_notes.datasets.multi_hop import Support, WikiContext
 from rag_notes.files import buffered, part_of, replacing
 from rag_notes.types import Passage, Positive
+
+Layout = Literal["hotpotqa", "twowikimultihopqa", "musique"]
 
 
 class Prepared(NamedTuple):
@@ -30,22 +32,11 @@ class Prepared(NamedTuple):
     expected: int | None
 
 
-class _Paragraph(msgspec.Struct):
-    title: str
-    paragraph_text: str
-
-
 class _MusiqueContext(msgspec.Struct):
-    paragraphs: list[_Paragraph]
+    paragraphs: list[Support]
 
 
-def question_paragraphs(
-    out: str,
-    paths: list[str],
-    *,
-    layout: Literal["hotpotqa", "twowikimultihopqa", "musique"],
-    expected: int | None = None,
-) -> Prepared:
+def question_paragraphs(out: str, paths: list[str], *, layout: Layout, expected: int | None = None) -> Prepared:
     """Pool the distinct paragraphs of the question files of a data set, also of those without answers."""
     return _write(out, (paragraph for path in paths for paragraph in _paragraphs(path, layout)), expected)
 
@@ -66,10 +57,7 @@ class _Abstract(msgspec.Struct):
 
 
 def hotpotqa_abstracts(out: str, path: str, *, expected: int | None = None) -> Prepared:
-    """Take the introductory paragraphs of Wikipedia as HotpotQA released them (Yang et al., 2018, Appendix).
-
-    `path` is a .tar.bz2 of .bz2 files of JSON Lines with `id`, `title` and `text`, a string or a list of sentences.
-    """
+    """Take the introductory paragraphs of Wikipedia as HotpotQA released them, a .tar.bz2 (Yang et al., 2018)."""
     return _write(out, _abstracts(path), expected)
 
 
@@ -118,18 +106,16 @@ def chunks(text: str, size: int) -> Iterator[str]:
 
 def _write(out: str, passages: Iterable[Passage], expected: int | None) -> Prepared:
     """Write the passages that have text, and of those without an id each once, named by its content."""
-    path, digest, counts = Path(out), hashlib.sha256(), Counter[str]()
-    seen: set[bytes] = set()
+    path, digest, counts, names = Path(out), hashlib.sha256(), Counter[str](), set[str]()
     with replacing(path) as file:
         for passage in tqdm(passages, desc=path.parent.name, unit=" passages", disable=None):
             name = passage.id or corpus.passage_name(passage.title, passage.text, unique=False)
-            line = corpus.passage_line(Passage(name, passage.title, passage.text)).encode()
-            content = b"" if passage.id else hashlib.blake2b(line, digest_size=16).digest()
-            if not passage.text or content in seen:
+            if not passage.text or name in names:
                 counts["repeated" if passage.text else "empty"] += 1
                 continue
-            if content:
-                seen.add(content)
+            if not passage.id:
+                names.add(name)
+            line = corpus.passage_line(Passage(name, passage.title, passage.text)).encode()
             digest.update(line)
             file.write(line)
             counts["passages"] += 1

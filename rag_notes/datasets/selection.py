@@ -13,6 +13,8 @@ from rag_notes.types import Dataset, NonNegative, Passage, Positive, Question
 
 Questions = Literal["all", "papers", "cases"]  # of a file: all, those of the papers, those of the papers' case studies
 
+Corpus = str | Sequence[Passage] | None  # the path of a corpus, or one that is read already
+
 
 class Entry(NamedTuple):
     """A question with the paragraphs that its file gives it, and those of them that support the answer."""
@@ -23,17 +25,12 @@ class Entry(NamedTuple):
 
 
 def build(
-    name: str,
-    path: str,
-    entries: Iterable[Entry],
-    corpus: str | Sequence[Passage] | None,
-    pooled: Iterable[Passage] | None = None,
+    name: str, path: str, entries: Iterable[Entry], corpus: Corpus, pooled: Iterable[Passage] | None = None
 ) -> Dataset:
-    """Return the questions of the file `path` with a corpus, or where there is none with a pool of paragraphs.
+    """Return the questions of the file `path` with a corpus, or where there is none with a pool of their paragraphs.
 
-    `corpus` is read already or the path of one; the pool is of the paragraphs `pooled`, by default of all entries' own.
-    A question's `gold_ids` are set where the corpus holds all its gold paragraphs with the same title and text: a part
-    of them would make recall look better than it is. Raises `DataError` on an id that occurs twice or no question.
+    `gold_ids` are set where the corpus holds all gold paragraphs of a question: a part of them would make recall look
+    better than it is. Raises `DataError` on an id that occurs twice or no question.
     """
     entries = list(entries)
     if not entries:
@@ -58,10 +55,9 @@ def _with_gold(entry: Entry, ids: dict[tuple[str, str], str]) -> Question:
 
 
 def select(dataset: Dataset, questions: Questions, listed: str, path: str) -> Dataset:
-    """Return the data set of the file `path` with all questions, or with those of the papers in the papers' order.
+    """Return the data set with all questions, or with those of the papers (data/paper/questions) in the papers' order.
 
-    The papers' are known by the SHA-256 of their text (data/paper/questions/`listed`.sha256.txt, of their case studies
-    cases.sha256.txt); how many of them the file holds is said on stderr. Raises `DataError` where it holds none.
+    How many of them the file `path` holds is said on stderr. Raises `DataError` where it holds none.
     """
     if questions == "all":
         return dataset
