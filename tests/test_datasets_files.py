@@ -19,7 +19,17 @@ from rag_notes.options import CONF, choices
 from rag_notes.targets import load_target
 from rag_notes.types import Dataset, Passage
 from tests.test_datasets_formats import (
-    ARTICLE, ASQA, CRUD, FLASH, HOTPOT, IRCOT, MUSIQUE, NQ, OFFICIAL, REALTIME, STRATEGY,
+    ARTICLE,
+    ASQA,
+    CRUD,
+    FLASH,
+    HOTPOT,
+    IRCOT,
+    MUSIQUE,
+    NQ,
+    OFFICIAL,
+    REALTIME,
+    STRATEGY,
 )  # fmt: skip
 
 ONE = {"id": "1", "question": "q", "answers": ["a"]}
@@ -90,7 +100,7 @@ def test_a_malformed_record_is_refused_with_file_record_and_field(
         (datasets.webquestions, "f.jsonl", b"", "f.jsonl: holds no questions; put the data set's file there or set"),
         (datasets.webquestions, "f.jsonl", [ONE, ONE | {"id": "2"}, ONE], "the question id '1' is used 2 times"),
         (datasets.webquestions, "f.jsonl.gz", b"\x1f\x8b", "f.jsonl.gz, after line 0: cannot be read on ("),
-        (datasets.nq_open, "f.jsonl", [ONE | {"ctxs": [{"id": 7, "title": t, "text": "x"} for t in "TU"]}], "'7' stands for"),
+        (datasets.nq_open, "f.jsonl", [ONE | {"ctxs": [{"id": 7, "title": t, "text": "x"} for t in "TU"]}], "'7' stand"),
     ],
 )  # fmt: skip
 def test_a_broken_file_is_named(
@@ -137,7 +147,7 @@ def test_a_byte_order_mark_and_other_separators_of_lines_are_read(tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "content", "passages"),
     [
-        ("c.jsonl", '{"id": 1, "title": "T", "text": "x"}\n\n{"id": 2, "text": "y"}', [("1", "T", "x"), ("2", "", "y")]),
+        ("c.jsonl", '{"id": 1, "text": "x"}\n\n{"id": 2, "text": "y"}', [("1", "", "x"), ("2", "", "y")]),
         ("c.jsonl", '{"id": "1", "contents": "T\\nx\\ny"}\n', [("1", "T", "x\ny")]),
         ("c.jsonl", '{"id": "1", "title": "T", "contents": "x\\ny", "more": 0}\n', [("1", "T", "x\ny")]),
         ("c.jsonl", '\ufeff{"id": "é", "text": "x"}\r\n\u3000\r\n{"id": "2", "text": "\u2028y"}\r\n', [("é", "", "x"), ("2", "", "\u2028y")]),  # noqa: E501

@@ -120,7 +120,7 @@ def test_chunks_lose_nothing_and_are_no_longer_than_asked(size: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "content", "message"),
     [
-        ({"layout": "musique"}, b'{"paragraphs": []}\n{"paragraphs": [{"title": 3}]}\n', "in, line 2: Expected `str`, got `int`"),
+        ({"layout": "musique"}, b'{"paragraphs": []}\n{"paragraphs": [{"title": 3}]}\n', "in, line 2: Expected `str`"),
         ({"layout": "musique"}, b"", "p.jsonl: not written, the files hold no passage"),
         (dpr, b"id\ttext\ttitle\n1\tx\tT\n1\ty\tT\n", "line 2: the passage id '1' is already used"),
         (dpr, b"id\ttext\ttitle\n1\tx\n", "line 2: expected 3 columns (id, text, title), found 2"),

@@ -25,7 +25,7 @@ FILES = ("questions.jsonl", "passages.jsonl", "facts.jsonl")
 CHAINED = ("two_hop", "three_hop")
 
 
-def generate(*options: str | Path) -> None:
+def generate(*options: str | int | Path) -> None:
     command = [sys.executable, str(FOLDER / "generate.py"), *map(str, options)]
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(SHIPPED)})
 

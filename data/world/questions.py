@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
+from language import RELATIONS, Relation
 from names import Draw
 from region import Entity, Region, Value
-from language import RELATIONS, Relation
+
 from rag_notes.types import Fact, QAPair, Question
 
 SCHEDULE = (

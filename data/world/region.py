@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from names import WORDS, Draw, first_name, word
 from language import FILLERS, NOUNS, OPENINGS, RELATIONS, SIGHTS, THINGS
+from names import WORDS, Draw, first_name, word
+
 from rag_notes.types import Fact, Passage
 
 KINDS = (
