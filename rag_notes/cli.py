@@ -356,7 +356,7 @@ def download(options: Sequence[str], into: Path, table: Path) -> int:
     if not options:
         say(downloads.overview(files, into))
         return 0
-    failures = downloads.download(downloads.chosen(files, options), into, largest=files.largest)
+    failures = downloads.download(downloads.choose(files, options), into)
     if failures:
         say(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
     return int(bool(failures))

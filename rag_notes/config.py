@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from rag_notes.datasets.corpus_file import CorpusFile
+from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.datasets.selection import cut
 from rag_notes.files import here, here_or_shipped
 from rag_notes.llm.client import LLM
@@ -24,6 +24,7 @@ from rag_notes.options import CONF, choices, did_you_mean, explain, with_new_met
 from rag_notes.prompts.templates import Templates
 from rag_notes.rates import load_prices
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
+from rag_notes.retrieval.cached import cached
 from rag_notes.retrieval.noise import NoiseFrom
 from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive, Repeats
 
@@ -191,9 +192,9 @@ def _build_dataset(settings: Mapping[str, Any]) -> Dataset:
 
 
 def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
-    """Make the chosen retriever over `corpus`."""
-    retriever: Retriever = call(config.retriever, corpus)
-    return retriever
+    """Make the chosen retriever over `corpus`; a slow one stores what it finds in the file of the response store."""
+    store = config.llm.get("store")
+    return cached(call(config.retriever, corpus), store and here() / store)
 
 
 def build_corpora(config: Config) -> Iterator[Iterable[Passage]]:

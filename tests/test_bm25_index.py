@@ -14,7 +14,7 @@ import pytest
 
 from rag_notes.cli import main
 from rag_notes.config import ConfigError, load_config
-from rag_notes.datasets.corpus_file import CorpusFile, passage_line
+from rag_notes.datasets.corpus import CorpusFile, passage_line
 from rag_notes.retrieval import bm25 as module
 from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.retrieval.bm25 import bm25

@@ -16,7 +16,7 @@ import pytest
 from rag_notes import datasets
 from rag_notes.cli import main
 from rag_notes.config import build_datasets, build_retriever, load_config
-from rag_notes.datasets.corpus_file import passage_line
+from rag_notes.datasets.corpus import passage_line
 from rag_notes.retrieval.base import RetrieverError, corpus_checksum
 from rag_notes.retrieval.bm25 import bm25
 from rag_notes.retrieval.cached import cached

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from rag_notes.datasets.corpus_file import passage_line
+from rag_notes.datasets.corpus import passage_line
 from rag_notes.types import Hit, InputError, Passage
 
 

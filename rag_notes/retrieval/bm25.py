@@ -20,7 +20,7 @@ from filelock import FileLock
 from pydantic import Field
 from tqdm import tqdm
 
-from rag_notes.datasets.corpus_file import CorpusFile, check_ids
+from rag_notes.datasets.corpus import CorpusFile, check_ids
 from rag_notes.files import checksum_of, write_atomically
 from rag_notes.retrieval.base import CorpusSize, CountedPassages, check_search, corpus_checksum
 from rag_notes.retrieval.cached import LARGE

@@ -12,7 +12,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from rag_notes.datasets.corpus_file import check_ids
+from rag_notes.datasets.corpus import check_ids
 from rag_notes.extras import needed
 from rag_notes.files import write_atomically
 from rag_notes.llm.store import canonical_json

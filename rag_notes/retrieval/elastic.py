@@ -16,7 +16,7 @@ from elasticsearch import ApiError, Elasticsearch, helpers
 from pydantic import Field
 from tqdm import tqdm
 
-from rag_notes.datasets.corpus_file import check_ids
+from rag_notes.datasets.corpus import check_ids
 from rag_notes.llm.store import canonical_json
 from rag_notes.retrieval.base import CorpusSize, RetrieverError, check_search, measure
 from rag_notes.retrieval.encoders import Encoder, describe_passages, encode_in_batches

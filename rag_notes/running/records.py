@@ -238,7 +238,11 @@ def runs_table(folder: str | Path) -> pd.DataFrame:
     for path in sorted(run_folders(folder), key=lambda path: -(path / SETTINGS).stat().st_mtime):
         info = read_info(path)
         date = datetime.fromtimestamp((path / SETTINGS).stat().st_mtime, UTC)
-        settings: dict[str, Any] = {"data set": info.dataset.name, "condition": str(info.condition), "model": info.model}
+        settings: dict[str, Any] = {
+            "data set": info.dataset.name,
+            "condition": str(info.condition),
+            "model": info.model,
+        }
         settings |= {"prompts": info.prompt_set, "methods": len(info.methods), "questions": info.dataset.questions}
         status = {"status": info.status[:40], "date": date.strftime("%Y-%m-%d %H:%M")}
         rows.append({"run": path.name, "studies": ", ".join(info.studies)} | settings | status)

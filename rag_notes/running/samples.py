@@ -142,8 +142,10 @@ def frame_of(samples: Iterable[_Row | Sample], **settings: Any) -> pd.DataFrame:
     return frame
 
 
-_COLUMNS = ("method", "question_id", "type", "hops", "task", "question", "gold", "answer", "error", "error_kind")
-_COLUMNS += ("correctness",)
+_COLUMNS = (
+    *("method", "question_id", "type", "hops", "task", "question", "gold"),
+    *("answer", "error", "error_kind", "correctness"),
+)
 _COUNTS = (*Counts.__dataclass_fields__, "tokens", "seconds")
 
 
