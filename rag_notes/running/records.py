@@ -16,7 +16,7 @@ from rag_notes.llm.store import canonical_json
 from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleError, SampleFile, encode, frame_of
 from rag_notes.types import InputError
 
-__all__ = ["RecordError", "Run", "RunInfo", "Sample", "SampleError", "load_run", "load_runs", "pooled_frames"]
+__all__ = ["RecordError", "Run", "RunInfo", "Sample", "SampleError", "load_run", "pooled_frames"]
 
 Annotation = Literal["evidence", "quest_eval"]
 
@@ -229,11 +229,6 @@ def read_info(folder: str | Path) -> RunInfo:
 def run_folders(folder: str | Path) -> list[Path]:
     """Return the run folders in a folder, by name."""
     return sorted(file.parent for file in Path(folder).glob(f"*/{SETTINGS}"))
-
-
-def load_runs(folders: Iterable[str | Path]) -> dict[str, Run]:
-    """Read run folders, by the folders' names. Raises RecordError as `load_run`."""
-    return {Path(folder).resolve().name: load_run(folder) for folder in folders}
 
 
 def pooled_frames(runs: Sequence[Run]) -> list[tuple[list[Run], pd.DataFrame]]:
