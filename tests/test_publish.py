@@ -11,7 +11,7 @@ import pytest
 
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
 from rag_notes.running.annotate import subject_hash
-from rag_notes.running.publish import all_runs, check, publish, published_runs, without_text
+from rag_notes.running.publish import check, publish, published_like, published_runs, without_text
 from rag_notes.running.quest_scores import quest_texts
 from rag_notes.running.records import (
     Condition,
@@ -155,13 +155,13 @@ def test_the_scores_of_ragquesteval_join_the_answers_that_they_are_about(tmp_pat
     assert scores[0] is None and scores[1] is None and scores[2] is not None and scores[2].tolist() == [1.0, 0.5]
 
 
-def test_the_runs_of_the_project_are_read_beside_those_of_a_folder(tmp_path: Path) -> None:
+def test_the_runs_of_the_project_are_read_and_found_by_their_questions() -> None:
     published = published_runs()
     assert len(published) == 49 and sum(len(run.frame()) for run in published) == 7610
     assert {run.dataset for run in published} >= {"hotpotqa", "asqa", "crud"}
     assert all(run.frame()["question"].eq("").all() and run.info.finished for run in published)
     assert {"q_r", "t_f1"} <= set(next(run for run in published if run.dataset == "crud").frame().columns)
-    save(tmp_path / "run")
-    assert published[0].folder is not None
-    save(tmp_path / published[0].folder.name)
-    assert len(all_runs(tmp_path)) == 50
+    variants = next(run for run in published if "vanilla_k7" in run.methods)
+    assert published_like(variants).folder == variants.folder
+    with pytest.raises(InputError, match="no run of asqa with these questions and this model is published"):
+        published_like(replace(variants, info=replace(variants.info, llm={"model": "other"})))

@@ -14,10 +14,8 @@ import pandas as pd
 
 from rag_notes.files import replacing
 from rag_notes.llm.store import canonical_json
-from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleError, SampleFile, encode, frame_of
+from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleFile, encode, frame_of
 from rag_notes.types import InputError
-
-__all__ = ["RecordError", "Run", "RunInfo", "Sample", "SampleError", "load_run", "load_runs", "pooled_frames"]
 
 Annotation = Literal["evidence", "quest_eval"]
 
@@ -247,11 +245,6 @@ def runs_table(folder: str | Path) -> pd.DataFrame:
         status = {"status": info.status[:40], "date": date.strftime("%Y-%m-%d %H:%M")}
         rows.append({"run": path.name, "studies": ", ".join(info.studies)} | settings | status)
     return pd.DataFrame(rows)
-
-
-def load_runs(folders: Iterable[str | Path]) -> dict[str, Run]:
-    """Read run folders, by the folders' names. Raises RecordError as `load_run`."""
-    return {Path(folder).resolve().name: load_run(folder) for folder in folders}
 
 
 def pooled_frames(runs: Sequence[Run]) -> list[tuple[list[Run], pd.DataFrame]]:
