@@ -19,7 +19,7 @@ from traitlets.config import Config as Traits
 
 from rag_notes.config import ConfigError, load_config
 from rag_notes.files import here, here_or_shipped, write_atomically
-from rag_notes.options import choices
+from rag_notes.options import CONF, choices
 from rag_notes.running.run import label
 from rag_notes.studies.base import RUNS_MIME
 
@@ -56,9 +56,9 @@ def studies(options: Sequence[str] = ()) -> list[str]:
     """Return the studies that can be made of the data sets that the options choose, in the order of the notebooks."""
     chosen = [option for option in options if option.startswith("dataset=")]
     datasets = set(load_config(chosen).dataset) if chosen else set()
-    configured = [load_config([f"study={name}"]).study for name in choices("study")]
-    fitting = [study for study in configured if not study.datasets or datasets <= set(study.datasets)]
-    return [study.name for study in sorted(fitting, key=lambda study: study.notebook)]
+    texts = [(CONF / "study" / f"{name}.yaml").read_text(encoding="utf-8") for name in choices("study")]
+    configured = sorted((yaml.safe_load(text)["study"] for text in texts), key=lambda study: str(study["notebook"]))
+    return [study["name"] for study in configured if not study.get("datasets") or datasets <= {*study["datasets"]}]
 
 
 def _job(study: str, options: Sequence[str]) -> tuple[Path, Path, dict[str, Any]]:
