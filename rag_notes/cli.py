@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -27,7 +28,7 @@ from rag_notes.config import (
 )
 from rag_notes.files import SHIPPED, here
 from rag_notes.llm.client import LLMError
-from rag_notes.options import CONF, GROUPS, choices, did_you_mean, explain
+from rag_notes.options import CONF, GROUPS, choices, explain
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.terminal import say
 from rag_notes.types import InputError
@@ -141,9 +142,9 @@ def _relative(path: Path) -> Path:
 @_command(
     _OPTIONS,
     _argument("-m", "--multirun", action="store_true", help="a run for each value: dataset=mini,asqa limit=5,9"),
-    _argument("--check", metavar="RUN", help="say which answers agree with those of a published run"),
+    _argument("--check", action="store_true", help="say how many answers agree with the published run of them"),
 )
-def run(options: Sequence[str], multirun: bool = False, check: str | None = None) -> int:
+def run(options: Sequence[str], multirun: bool, check: bool) -> int:
     """Evaluate methods on questions, without a notebook; the same command goes on where it stopped"""
     if multirun:
         if check:
@@ -159,17 +160,14 @@ def run(options: Sequence[str], multirun: bool = False, check: str | None = None
     say(scores_table(runs, baseline=config.baseline, clusters=config.clusters, **intervals), end="\n\n")
     say(as_text(readable(diagnostics(runs))))
     say(*(_relative(run.folder) for run in runs if run.folder), sep="\n")
-    return _outcome(runs) or (_check(runs[0], check) if check else 0)
+    return _outcome(runs) or (_check(runs) if check else 0)
 
 
-def _check(run: Any, name: str) -> int:
-    """Say how many answers of a run agree with those of a published one, by its name."""
-    from rag_notes.running.publish import check, published_runs
+def _check(runs: Sequence[Any]) -> int:
+    """Say how many answers of runs agree with the published ones; returns 1 where some do not."""
+    from rag_notes.running.publish import check, published_like
 
-    published = {str(other.folder and other.folder.name): other for other in published_runs()}
-    if name not in published:
-        raise ConfigError(f"--check {name}: no published run has this name{did_you_mean(name, published)}")
-    counts = check(run, published[name])
+    counts = sum((check(run, published_like(run)) for run in runs), Counter())
     for (method, result), answers in sorted(counts.items()):
         say(f"{method}: {answers} {result}")
     return int(any(result != "same" for _, result in counts))

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
+from rag_notes.targets import load_target
 
-from rag_notes import datasets
+import rag_notes.datasets as datasets
 from rag_notes.config import ConfigError, load_config
 from rag_notes.datasets import DataError
 from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.datasets.selection import cut
 from rag_notes.options import CONF, choices
-from rag_notes.targets import load_target
 from rag_notes.types import Dataset, Passage
 from tests.test_datasets_formats import (
     ARTICLE,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rag_notes import datasets
+import rag_notes.datasets as datasets
 from rag_notes.datasets import DataError
 from rag_notes.types import Dataset, Passage, QAPair, Question
 

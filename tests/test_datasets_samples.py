@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_notes import datasets
+import rag_notes.datasets as datasets
 from rag_notes.files import SHIPPED
 from rag_notes.types import Dataset, Question
 from tests.samples import samples

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_notes import datasets
+import rag_notes.datasets as datasets
 from rag_notes.cli import main
 from rag_notes.config import build_datasets, build_retriever, load_config
 from rag_notes.datasets.corpus import passage_line

@@ -22,7 +22,17 @@ from tests.plain import plain_options, run_folder
 from tests.scripted import play
 
 PAGE = (SHIPPED / "docs" / "extending.md").read_text(encoding="utf-8")
-BROKEN = "def not_async(rag, question):\n    return 1\n\n\nasync def broken(rag, question):\n    raise RuntimeError('a \\x1b[31mred\\x1b[0m error')\n\n\nNUMBER = 3\n"
+BROKEN = """
+def not_async(rag, question):
+    return 1
+
+
+async def broken(rag, question):
+    raise RuntimeError('a \\x1b[31mred\\x1b[0m error')
+
+
+NUMBER = 3
+"""
 
 
 def blocks(language: str, page: str = PAGE) -> list[str]:
@@ -61,7 +71,7 @@ def test_a_method_in_a_file_runs_and_every_table_and_figure_has_it(folder: Path)
 
 def test_the_method_of_the_page_asks_what_it_says(folder: Path) -> None:
     space: dict[str, Any] = {}
-    exec(blocks("python")[0], space)  # noqa: S102 - our own page
+    exec(blocks("python")[0], space)
     played = play(space["one_note"], lambda ask: f"from {ask.stage}")
     assert (played.answer, played.log) == ("from answer_short", ["search", "note_init", "answer_short"])
 
@@ -117,10 +127,10 @@ def test_a_prompt_of_ones_own_is_sent(folder: Path) -> None:
 def test_questions_and_passages_of_ones_own_are_read_from_files(folder: Path) -> None:
     namespace: dict[str, Any] = {}
     source = blocks("python")[1].replace("lab = rn.open(", "data = dict(")
-    exec(source, namespace)  # noqa: S102 - our own page
+    exec(source, namespace)
     for name, rows in namespace["data"].items():
-        rows = [{"id": str(number)} | row for number, row in enumerate(rows)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        lines = [json.dumps({"id": str(number)} | row) + "\n" for number, row in enumerate(rows)]
+        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     with Loopback(folder / "log") as server:
         live = ["llm=openai", "llm.model=tiny", f"llm.base_url={server.base_url}", "resamples=100"]
         assert main([*command("dataset.plain.path="), "method=[vanilla]", *live]) == 0
@@ -132,7 +142,10 @@ def test_a_study_of_ones_own_is_a_notebook_that_is_executed_from_any_folder(
 ) -> None:
     parameters, cell = blocks("python")[-2:]
     notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}), nbformat.v4.new_code_cell(cell)]
+        cells=[
+            nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}),
+            nbformat.v4.new_code_cell(cell),
+        ]
     )
     nbformat.write(notebook, folder / "my_study.ipynb")
     study = ["reproduce", "study=my_study.ipynb", "limit=20"]

@@ -56,7 +56,10 @@ def test_questions_and_passages_of_ones_own_are_lists_or_frames() -> None:
 @pytest.mark.parametrize(
     ("questions", "message"),
     [
-        ([{"question": "Q?", "anwsers": ["x"]}], "questions, row 0: no field is called 'anwsers'; did you mean answers"),
+        (
+            [{"question": "Q?", "anwsers": ["x"]}],
+            "questions, row 0: no field is called 'anwsers'; did you mean answers",
+        ),
         ([{"question": "Q?"}, {"id": "x"}], "questions, row 1, question: Field required"),
         ([{"question": "Q?", "task": "long"}], "questions, row 0, task: Input should be 'short'"),
     ],

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rag_notes import datasets
+import rag_notes.datasets as datasets
 from rag_notes.config import load_corpus
 from rag_notes.datasets import DataError
 from rag_notes.datasets.corpus import CorpusFile

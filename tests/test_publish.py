@@ -13,19 +13,8 @@ from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Se
 from rag_notes.running.annotate import subject_hash
 from rag_notes.running.publish import check, publish, published_like, published_runs, without_text
 from rag_notes.running.quest_scores import quest_texts
-from rag_notes.running.records import (
-    Condition,
-    DatasetInfo,
-    MethodInfo,
-    RecordError,
-    Run,
-    RunInfo,
-    Sample,
-    SampleError,
-    require_text,
-    save_run,
-)
-from rag_notes.running.samples import encode
+from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, RunInfo, require_text, save_run
+from rag_notes.running.samples import RecordError, Sample, SampleError, encode
 from rag_notes.types import InputError, Question
 
 SECRET = "Ann Ro was born in the town of Tis, and nobody else was ever born there, as far as anybody knows"

@@ -18,17 +18,14 @@ from rag_notes.running.records import (
     Condition,
     DatasetInfo,
     MethodInfo,
-    RecordError,
     Run,
     RunInfo,
-    Sample,
-    SampleError,
     load_run,
     pooled_frames,
     run_folders,
     save_run,
 )
-from rag_notes.running.samples import encode
+from rag_notes.running.samples import RecordError, Sample, SampleError, encode
 from rag_notes.types import QAPair, Question
 
 TRACE: list[Event] = [

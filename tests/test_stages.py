@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rag_notes.running.run_files import load_run
 
 from rag_notes.config import ConfigError, build_llm, load_config
 from rag_notes.llm.client import LLM, FatalLLMError, Price, SpendingLimitError
@@ -14,8 +15,8 @@ from rag_notes.methods.flare import flare
 from rag_notes.methods.rag import Rag
 from rag_notes.methods.self_rag import relevant
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import RecordError, Run
-from rag_notes.running.run_files import load_run
+from rag_notes.running.records import Run
+from rag_notes.running.samples import RecordError
 from rag_notes.types import Question
 from tests.loopback import Loopback, body_hash
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
