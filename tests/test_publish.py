@@ -17,6 +17,7 @@ from rag_notes.running.records import (
     Condition,
     DatasetInfo,
     MethodInfo,
+    Progress,
     RecordError,
     Run,
     RunInfo,
@@ -97,6 +98,7 @@ def test_runs_of_one_data_set_share_a_table_and_are_replaced_one_by_one(tmp_path
     assert {path.name: path.read_bytes() for path in results.iterdir()} == content
     publish([one], results, ["vanilla"])
     assert [len(run.frame()) for run in published_runs(results)] == [2, 1]
+    assert published_runs(results)[1].info.samples == Progress(1, 1, 0)
     assert published_runs(results)[1].only(["vanilla"]).frame()["method"].tolist() == ["vanilla"]
     with pytest.raises(InputError, match="b: has no method amber; there is deepnote, vanilla, ircot"):
         publish([one], results, ["amber"])
