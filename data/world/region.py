@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rag_notes.datasets.world.names import WORDS, Draw, given_name, word
-from rag_notes.datasets.world.relations import FILLERS, NOUNS, OPENINGS, RELATIONS, SIGHTS, THINGS
+from language import FILLERS, NOUNS, OPENINGS, RELATIONS, SIGHTS, THINGS
+from names import WORDS, Draw, first_name, word
+
 from rag_notes.types import Fact, Passage
 
 KINDS = (
@@ -113,27 +114,27 @@ def region(seed: int, number: int) -> Region:
 def _entities(seed: int, number: int, draw: Draw) -> list[Entity]:
     words = [word(seed, number * _WORDS + offset) for offset in range(29)]
     surnames = words[5:14]
-    persons = [(given_name(draw), surnames[place % 9]) for place in range(14)]
+    persons = [(first_name(draw), surnames[index % 9]) for index in range(14)]
     persons[12], persons[13] = persons[0], persons[1]  # two pairs of namesakes
     professions = draw.shuffled(NOUNS["person"])
     things = draw.shuffled(THINGS)
     names = {
         "province": [words[0]],
         "town": [words[1], words[2], words[3], f"Upper {words[4]}", f"Lower {words[4]}"],
-        "person": [f"{given} {surname}" for given, surname in persons],
+        "person": [f"{first} {surname}" for first, surname in persons],
         "company": words[14:18],
-        "novel": [f"The {things[place]} of {words[18 + place]}" for place in range(3)],
-        "film": [f"The {things[3 + place]} of {words[21 + place]}" for place in (0, 0, 1)],  # two with one title
+        "novel": [f"The {things[index]} of {words[18 + index]}" for index in range(3)],
+        "film": [f"The {things[3 + index]} of {words[21 + index]}" for index in (0, 0, 1)],  # two with one title
         "building": words[23:26],
         "event": words[26:29],
     }
     nouns = {kind: professions if kind == "person" else draw.shuffled(NOUNS[kind]) for kind in NOUNS}
-    places: dict[str, int] = {}
+    counts: dict[str, int] = {}
     entities = []
     for slot, kind in enumerate(KINDS):
-        place = places[kind] = places.get(kind, -1) + 1
-        noun = nouns[kind][place % len(nouns[kind])]
-        name = f"{names[kind][place]} {noun}" if noun[0].isupper() else names[kind][place]
+        index = counts[kind] = counts.get(kind, -1) + 1
+        noun = nouns[kind][index % len(nouns[kind])]
+        name = f"{names[kind][index]} {noun}" if noun[0].isupper() else names[kind][index]
         entities.append(Entity(f"r{number}-{slot:02}", kind, noun, name, names[kind].count(name) > 1))
     return entities
 
@@ -143,7 +144,7 @@ def _values(
 ) -> dict[str, Value]:
     """Draw the facts of an entity, but for those that the whole region shares."""
     values: dict[str, Value] = {}
-    taken = {entity.id}
+    used = {entity.id}
     family = entity.name.split()[-1]
     for relation in _BY_KIND[entity.kind]:
         if not draw.chance(_RARE.get(relation.name, 1)):
@@ -151,14 +152,14 @@ def _values(
         if relation.value == "year":
             values[relation.name] = _year(relation.name, draw)
             continue
-        others = [other for other in by_kind.get(relation.value, ()) if other.id not in taken]
+        others = [other for other in by_kind.get(relation.value, ()) if other.id not in used]
         if entity.kind == relation.value == "person":
             others = [other for other in others if not other.name.endswith(family)]
         if relation.name == "teacher":
             others = [other for other in others if births[other.id] < births[entity.id]]
         if others:
             values[relation.name] = value = draw.pick(others)
-            taken.add(value.id)
+            used.add(value.id)
     return values
 
 

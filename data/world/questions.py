@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from rag_notes.datasets.world.names import Draw
-from rag_notes.datasets.world.region import Entity, Region, Value
-from rag_notes.datasets.world.relations import RELATIONS, Relation
+from language import RELATIONS, Relation
+from names import Draw
+from region import Entity, Region, Value
+
 from rag_notes.types import Fact, QAPair, Question
 
 SCHEDULE = (
@@ -38,7 +39,7 @@ _LITTLE_WORDS = frozenset(
 )  # fmt: skip
 
 
-class Asked(NamedTuple):
+class FactQuestion(NamedTuple):
     """A question and the facts that its answer follows from, in the order of its hops; none if it is unanswerable."""
 
     question: Question
@@ -56,7 +57,7 @@ class _Draft(NamedTuple):
     hops: int = 1
 
 
-def region_questions(seed: int, number: int, region: Region) -> Iterator[Asked]:
+def region_questions(seed: int, number: int, region: Region) -> Iterator[FactQuestion]:
     """The questions of the region `number`, of the types of `SCHEDULE`; one that its facts do not allow is left out.
 
     No entity is where two questions of a region start. The passages behind the first of a question of two or three hops
@@ -70,7 +71,7 @@ def region_questions(seed: int, number: int, region: Region) -> Iterator[Asked]:
         draft = next((draft for draft in drafts if used.isdisjoint(start.id for start in draft.starts)), None)
         if draft is not None:
             used.update(start.id for start in draft.starts)
-            yield Asked(_question(f"r{number}-q{slot:02}", kind, draft), draft.facts)
+            yield FactQuestion(_question(f"r{number}-q{slot:02}", kind, draft), draft.facts)
 
 
 def _question(name: str, kind: str, draft: _Draft) -> Question:
@@ -99,7 +100,7 @@ class _Facts:
         self._words = {passage.id: content_words(f"{passage.title} {passage.text}") for passage in region.passages}
         self._texts = {passage.id: passage.text for passage in region.passages}
 
-    def of(self, entity: Entity) -> list[tuple[Relation, Value, Fact]]:
+    def statements(self, entity: Entity) -> list[tuple[Relation, Value, Fact]]:
         """What is stated of an entity."""
         facts = self._facts[entity.id]
         return [(RELATIONS[name], value, facts[name]) for name, value in self._values[entity.id].items()]
@@ -135,16 +136,16 @@ class _Facts:
             ways: list[tuple[str, tuple[Entity, ...], tuple[Fact, ...]]] = [(start.description, (start,), ())]
             for _ in range(hops):
                 ways = [
-                    (relation.phrase.format(e=text), (*passed, value), (*facts, fact))
-                    for text, passed, facts in ways
-                    for relation, value, fact in self.of(passed[-1])
+                    (relation.phrase.format(e=text), (*path, value), (*facts, fact))
+                    for text, path, facts in ways
+                    for relation, value, fact in self.statements(path[-1])
                     if relation.phrase
                     and isinstance(value, Entity)
-                    and value.kind not in [entity.kind for entity in passed]
+                    and value.kind not in [entity.kind for entity in path]
                 ]
             if ways:
-                text, passed, facts = draw.pick(ways)
-                yield text, start, passed[-1], facts
+                text, path, facts = draw.pick(ways)
+                yield text, start, path[-1], facts
 
     def hidden(self, question: str, facts: tuple[Fact, ...], answer: str) -> bool:
         """Whether a search for the question cannot know the later passages, nor the earlier ones the answer."""
@@ -167,7 +168,7 @@ def _plain(value: Value) -> str:
 def _chain(hops: int) -> Callable[[_Facts, Draw], Iterator[_Draft]]:
     def drafts(world: _Facts, draw: Draw) -> Iterator[_Draft]:
         for text, start, end, facts in world.paths(hops - 1, draw):
-            for relation, value, fact in draw.shuffled(world.of(end)):
+            for relation, value, fact in draw.shuffled(world.statements(end)):
                 question, chain = relation.question.format(e=text), (*facts, fact)
                 if isinstance(value, Entity) and value.kind == start.kind and hops > 1:
                     continue
@@ -197,14 +198,14 @@ def _yes_no(world: _Facts, draw: Draw) -> Iterator[_Draft]:
     answer = draw.pick(("yes", "no"))
     if draw.chance(0.5):
         for first, second in draw.shuffled(list(combinations(world.entities, 2))):
-            for relation, value, fact in draw.shuffled(world.of(first)):
+            for relation, value, fact in draw.shuffled(world.statements(first)):
                 other = world.value(second, relation.name)
                 if relation.name in _SAME and other is not None and (value == other) == (answer == "yes"):
                     text = _SAME[relation.name].format(a=first.description, b=second.description)
                     yield _Draft(text, answer, (fact, world.fact(second, relation.name)), (first, second), hops=2)
         return
     for text, start, end, facts in world.paths(1, draw):
-        for relation, value, fact in draw.shuffled(world.of(end)):
+        for relation, value, fact in draw.shuffled(world.statements(end)):
             if not relation.phrase or not isinstance(value, Entity) or value.kind == "province":
                 continue
             wrong = [other for other in world.entities if other.kind == value.kind and other not in (value, start, end)]
@@ -222,7 +223,7 @@ def _ambiguous(world: _Facts, draw: Draw) -> Iterator[_Draft]:
     for first, second in draw.shuffled(list(combinations(world.entities, 2))):
         if first.name != second.name:
             continue
-        for relation, value, fact in draw.shuffled(world.of(first)):
+        for relation, value, fact in draw.shuffled(world.statements(first)):
             other = world.value(second, relation.name)
             if other is not None and _plain(other) != _plain(value):
                 pairs = tuple(

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from rag_notes.types import InputError
-
 Item = TypeVar("Item")
 
 _ONSETS = ("b", "d", "f", "g", "h", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "gr", "kr", "tr")
@@ -43,7 +41,7 @@ class Draw:
     def shuffled(self, items: Sequence[Item]) -> list[Item]:
         """All items in a random order."""
         keys = [self._random.random() for _ in items]
-        return [items[place] for place in sorted(range(len(items)), key=keys.__getitem__)]
+        return [items[index] for index in sorted(range(len(items)), key=keys.__getitem__)]
 
 
 def word(seed: int, index: int) -> str:
@@ -54,7 +52,7 @@ def word(seed: int, index: int) -> str:
     outside 0 to `WORDS` - 1.
     """
     if not 0 <= index < WORDS:
-        raise InputError(f"a world has {WORDS} words, there is no number {index}")
+        raise ValueError(f"a world has {WORDS} words, there is no number {index}")
     factor, shift = _permutation(seed)
     number, coda = divmod((index * factor + shift) % WORDS, len(_CODAS))
     number, third = divmod(number, len(_SYLLABLES))
@@ -71,6 +69,6 @@ def _permutation(seed: int) -> tuple[int, int]:
     return factor, draw.below(WORDS)
 
 
-def given_name(draw: Draw) -> str:
+def first_name(draw: Draw) -> str:
     """A first name: two syllables, which a word of a world never is."""
     return (draw.pick(_SYLLABLES) + draw.pick(_SYLLABLES)).capitalize()
