@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
 def download(args: argparse.Namespace) -> int:
     """Fetch official files, or list them."""
-    from rag_notes import downloads
+    from rag_notes.download import choose, load_downloads, overview
+    from rag_notes.download import download as download_files
 
-    table = downloads.load_downloads(args.table)
+    entries = load_downloads(args.table)
     if not args.options:
-        say(downloads.overview(table, args.into))
+        say(overview(entries, args.into))
         return 0
-    failures = downloads.download(downloads.chosen(table, args.options), args.into, largest=table.largest)
+    failures = download_files(choose(entries, args.options), args.into)
     if failures:
         say(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
     return int(bool(failures))
