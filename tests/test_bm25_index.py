@@ -14,8 +14,7 @@ import pytest
 
 from rag_notes.cli import main
 from rag_notes.config import ConfigError, load_config
-from rag_notes.datasets import corpus_file
-from rag_notes.datasets.corpus_file import CorpusFile, check_ids, passage_line
+from rag_notes.datasets.corpus import CorpusFile, check_ids, passage_line
 from rag_notes.retrieval import bm25 as module
 from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.retrieval.bm25 import bm25
@@ -92,8 +91,7 @@ def test_a_file_that_holds_an_id_twice_or_changes_meanwhile_is_refused(
     assert bm25(CorpusFile(str(path), "corpus"), cache=cache).describe()["corpus"]["passages"] == 3
 
 
-def test_ids_are_checked_in_parts_that_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_file, "_BLOCK", 7)
+def test_ids_are_checked() -> None:
     corpus = random_corpus(100, seed=4)
     assert check_ids(corpus) == 100
     assert check_ids(corpus[:7]) == 7

@@ -9,7 +9,7 @@ import pytest
 
 from rag_notes import datasets
 from rag_notes.cli import main
-from rag_notes.datasets.corpus_file import CorpusFile, passage_line
+from rag_notes.datasets.corpus import CorpusFile, passage_line
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.elastic import elasticsearch
 from tests.corpora import BIRDS
@@ -167,5 +167,5 @@ def test_a_corpus_file_is_read_as_it_is_iterated(tmp_path: Path) -> None:
     corpus = CorpusFile(str(path), "dataset.mine.corpus")
     for _ in range(2):
         assert tuple(itertools.islice(corpus, len(BIRDS))) == BIRDS
-    with pytest.raises(datasets.DataError, match=r"corpus.jsonl, line 5: not valid JSON"):
+    with pytest.raises(datasets.DataError, match=r"corpus.jsonl, line 5: JSON is malformed"):
         list(corpus)

@@ -14,7 +14,7 @@ import pytest
 
 from rag_notes.cli import main
 from rag_notes.config import load_config
-from rag_notes.datasets.corpus_file import passage_line
+from rag_notes.datasets.corpus import passage_line
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.elastic import BM25Settings
 from rag_notes.types import Passage

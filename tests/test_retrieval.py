@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_notes.datasets.corpus_file import CorpusFile, passage_line
+from rag_notes.datasets.corpus import CorpusFile, passage_line
 from rag_notes.retrieval import bm25 as module
 from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.bm25 import bm25

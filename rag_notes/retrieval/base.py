@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rag_notes.datasets.corpus_file import passage_line
+from rag_notes.datasets.corpus import passage_line
 from rag_notes.types import Hit, InputError, Passage
 
 

@@ -22,7 +22,7 @@ from filelock import FileLock
 from pydantic import Field
 from tqdm import tqdm
 
-from rag_notes.datasets.corpus_file import CorpusFile, check_ids
+from rag_notes.datasets.corpus import CorpusFile, check_ids
 from rag_notes.files import replacing
 from rag_notes.retrieval.base import Corpus, Counted, corpus_checksum
 from rag_notes.retrieval.tokenize import Tokenizer, detect_language

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rag_notes.datasets.corpus_file import CorpusFile
+from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.retrieval.base import Retriever
 from tests.bench.corpus import questions
 
