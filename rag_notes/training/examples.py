@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rag_notes.datasets._read import read_lines
+from rag_notes.datasets.corpus import read_lines
 from rag_notes.events import answered
 from rag_notes.files import checksum_of, write_atomically
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, RecordingMissError
@@ -288,15 +288,15 @@ def read_examples(path: Path, responses: Sequence[str]) -> tuple[list[dict[str, 
     if card.get("sha256") != (found := checksum_of(path)):
         raise InputError(f"{path}: is not the file of its card {card_path.name} (sha256 {found}); make both again")
     examples = []
-    for number, line in read_lines(str(path), "training.data"):
+    for location, line in read_lines(str(path), "training.data"):
         try:
             example = json.loads(line)
         except ValueError as error:
-            raise InputError(f"{path}, line {number}: is no JSON ({error}); make the examples again") from None
+            raise InputError(f"{location}: is no JSON ({error}); make the examples again") from None
         if lacking := [name for name in ("stage", "question_id", "prompt", *responses) if not example.get(name)]:
-            raise InputError(f"{path}, line {number}: has no {', '.join(lacking)}, which this training needs")
+            raise InputError(f"{location}: has no {', '.join(lacking)}, which this training needs")
         if len({json.dumps(example[name]) for name in responses}) < len(responses):
-            raise InputError(f"{path}, line {number}: {' and '.join(responses)} are the same; leave the pair out")
+            raise InputError(f"{location}: {' and '.join(responses)} are the same; leave the pair out")
         examples.append(example)
     if not examples:
         raise InputError(f"{path}: has no examples")
