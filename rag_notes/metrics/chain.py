@@ -1,6 +1,6 @@
 """What a note has of the facts that a question needs, and where a method lost its way, where these facts are known.
 
-Pure functions of texts and of the facts of a generated data set (`rag_notes.datasets.world.world_chains`); no model is
+Pure functions of texts and of the facts of a generated data set (`rag_notes.datasets.plain.load_facts`); no model is
 asked.
 
 A text *states* a fact if one of its sentences has the fact's value and is about its subject. It is about the subject if

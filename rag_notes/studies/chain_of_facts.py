@@ -3,14 +3,16 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 import matplotlib as mpl
 import pandas as pd
 
 from rag_notes.config import Config, load_study
-from rag_notes.datasets.world import world_chains
+from rag_notes.datasets.plain import load_facts
 from rag_notes.events import Decision, Event, Note, answered, searches
+from rag_notes.files import here
 from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, judge_agreement, verdicts
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.report.cells import dataset_label, interval_text, method_label
@@ -98,9 +100,9 @@ class ChainOfFacts(Study):
 
 
 def chains(config: Config) -> Chains:
-    """The facts that each question of the chosen generated data sets needs, by data set and question id."""
+    """The facts that each question of the chosen data sets needs, which `facts.jsonl` beside the questions has."""
     worlds = config.dataset.values()
-    return {settings["name"]: world_chains(settings["seed"], settings["questions"]) for settings in worlds}
+    return {world["name"]: load_facts(str(here() / Path(world["path"]).with_name("facts.jsonl"))) for world in worlds}
 
 
 def chain_answers(runs: Sequence[Run], known: Chains) -> pd.DataFrame:
