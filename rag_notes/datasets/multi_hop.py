@@ -69,7 +69,7 @@ class Support(msgspec.Struct):
 
     title: str
     paragraph_text: str
-    is_supporting: bool | None
+    is_supporting: bool | None = None
 
 
 def _entry(record_id: str, text: str, answers: tuple[str, ...], items: list[Support], kind: str | None) -> Entry:
