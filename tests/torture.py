@@ -157,10 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cases += [(0.0, processes, KILLS) for processes in (1, 2) for _ in range(max(1, options.kills // KILLS))]
     for seed, (rate, processes, kills) in enumerate(cases):
         with tempfile.TemporaryDirectory() as name:
-            made = torture(Path(name), limit=options.limit, rate=rate, seed=seed, processes=processes, kills=kills)
+            folder = Path(name)
+            run = torture(folder, limit=options.limit, rate=rate, seed=seed, processes=processes, kills=kills)
         print(
-            f"| {rate:.0%} | {processes} | {made.kills} | {made.starts} | {made.faults.total()} | {made.answered} "
-            f"| {made.twice} | {made.lost} | {'yes' if made.same else 'NO'} |",
+            f"| {rate:.0%} | {processes} | {run.kills} | {run.starts} | {run.faults.total()} | {run.answered} "
+            f"| {run.twice} | {run.lost} | {'yes' if run.same else 'NO'} |",
             flush=True,
         )
 
