@@ -131,11 +131,15 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A notebook of one's own in an otherwise empty folder, and no kernel that could be another interpreter's."""
     first, second = MINE.split("---\n")
     parameters = nbformat.v4.new_code_cell(first, metadata={"tags": ["parameters"]})  # type: ignore[no-untyped-call]
-    source = nbformat.v4.new_notebook(cells=[parameters, nbformat.v4.new_code_cell(second)])  # type: ignore[no-untyped-call]
+    source = nbformat.v4.new_notebook(  # type: ignore[no-untyped-call]
+        cells=[parameters, nbformat.v4.new_code_cell(second)],  # type: ignore[no-untyped-call]
+        metadata={"kernelspec": {"name": "python3", "language": "python", "display_name": "x"}},
+    )
     kernel = tmp_path / "kernels" / "python3"
     kernel.mkdir(parents=True)
     (kernel / "kernel.json").write_text('{"argv": ["false"], "display_name": "x", "language": "python"}')
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    monkeypatch.delenv("RAG_NOTES_RUNS", raising=False)
     folder = tmp_path / "empty"
     folder.mkdir()
     monkeypatch.chdir(folder)
