@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.config import ConfigError, load_config
 from rag_notes.datasets.corpus_file import CorpusFile, passage_line
 from rag_notes.retrieval import bm25 as module
 from rag_notes.retrieval.bm25 import bm25
@@ -199,11 +198,3 @@ def test_one_command_indexes_an_official_file_and_a_data_set_that_names_the_pass
     assert "all there" in capsys.readouterr().out
     assert main(["retrieval", *data, "--top-k", "1"]) == 0
     assert "| 100.0 [20.7, 100.0] | 1 |" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("option", ["retriever.k1=0.9", "retriever.b=0"])
-def test_the_constants_of_the_formula_are_no_settings(option: str) -> None:
-    with pytest.raises(ConfigError, match=option.partition("=")[0]):
-        load_config([option])
-    with pytest.raises(ConfigError, match=r"retriever\.memory_mb"):
-        load_config(["retriever.memory_mb=3"])

@@ -1,4 +1,4 @@
-"""Dense retrieval: exact rankings, vectors on disk that a kill does not lose, and approximate search that is measured."""
+"""Dense retrieval: exact rankings, vectors that a kill does not lose, and approximate search that is measured."""
 
 import os
 import signal

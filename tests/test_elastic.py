@@ -204,18 +204,6 @@ def test_more_candidates_find_more_and_ties_are_in_the_order_of_the_ids(admin: S
     assert len(indexed(admin, passages(60), "knn", candidates=1).search(["ban"], 10_000)[0]) == 60
 
 
-@pytest.mark.parametrize(
-    ("vector", "message"),
-    [(np.ones(7), "different number of dimensions"), (np.ones(24), "unit-length"), (np.full(24, np.nan), "NaN")],
-)
-def test_query_vectors_that_do_not_fit_are_refused(admin: Secured, vector: Any, message: str) -> None:
-    encoder = ScaledEncoder()
-    retriever = indexed(admin, BIRDS, "knn", encoder=encoder)
-    encoder.encode_queries = lambda queries: np.stack([vector] * len(queries)).astype(np.float32)  # type: ignore[method-assign]
-    with pytest.raises((ValueError, RetrieverError), match=message):
-        retriever.search(["water"], 2)
-
-
 def test_vectors_that_the_server_refuses_are_an_error_and_the_alias_is_not_set(admin: Secured) -> None:
     with pytest.raises(RetrieverError, match=r"number of dimensions should be in the range \[1, 4096\]"):
         indexed(admin, BIRDS, "knn", encoder=WordEncoder(4097))
@@ -258,16 +246,13 @@ def test_bm25_and_knn_of_one_server_are_a_hybrid_from_options(
 @pytest.mark.parametrize(
     ("kind", "settings", "difference"),
     [
-        ("bm25", {"analyzer": "simple"}, "analyzer is standard, expected simple"),
         ("bm25", {"k1": 0.9}, "k1 is 1.2, expected 0.9"),
-        ("bm25", {"b": 0.4}, "b is 0.75, expected 0.4"),
         ("bm25", {"title_weight": 2.0}, r"fields is \['title\+text'\], expected \['title', 'text'\]"),
         ("bm25", {"corpus": BIRDS[:3]}, "passages is 4, expected 3"),
         ("bm25", {"corpus": BIRDS[::-1]}, "sha256 is [0-9a-f]{64}, expected [0-9a-f]{64}"),
         ("bm25", {"kind": "knn"}, "retriever is elasticsearch, expected elasticsearch_knn"),
         ("knn", {"encoder": WordEncoder(model="other")}, "encoder is .*'words'.*, expected .*'other'"),
         ("knn", {"index_type": "flat"}, "index_options is .*'hnsw'.*, expected .*'flat'"),
-        ("knn", {"m": 8}, "index_options is .*16.*, expected .*8"),
     ],
 )
 def test_an_index_of_something_else_is_refused_with_the_difference(
@@ -288,7 +273,7 @@ def test_an_index_of_something_else_is_refused_with_the_difference(
 
 def test_an_index_that_is_missing_lost_a_passage_or_is_a_strangers_is_refused(admin: Secured) -> None:
     name = next(names)
-    with pytest.raises(RetrieverError, match="the corpus is not indexed: .*type `rag-notes index"):
+    with pytest.raises(RetrieverError, match=r"the corpus is not indexed: .*type `rag-notes index"):
         make(admin, BIRDS, index=name).describe()
     retriever = indexed(admin, BIRDS, index=name)
     assert retriever.search(["water"], 1)
@@ -297,7 +282,7 @@ def test_an_index_that_is_missing_lost_a_passage_or_is_a_strangers_is_refused(ad
     with pytest.raises(RetrieverError, match="has 3 of 4 passages; delete it"):
         make(admin, BIRDS, index=name).search(["water"], 2)
     admin.ask("DELETE", f"/{index}")
-    with pytest.raises(RetrieverError, match="refused the search: .*no such index"):
+    with pytest.raises(RetrieverError, match=r"refused the search: .*no such index"):
         retriever.search(["water"], 1)
     alias, index = next(names), next(names)
     admin.ask("PUT", f"/{index}", {"aliases": {alias: {}}})
@@ -407,7 +392,7 @@ def test_passages_that_a_busy_server_refuses_are_sent_again(admin: Secured) -> N
         assert ids(retriever.search(["water"], 5)[0]) == ["p1", "p2"]
     with (
         Proxy(busy_bulks(99), admin) as proxy,
-        pytest.raises(RetrieverError, match="es_rejected.*same command goes on"),
+        pytest.raises(RetrieverError, match=r"es_rejected.*same command goes on"),
     ):
         indexed(admin, BIRDS, hosts=[proxy.url], max_retries=1)
 
@@ -540,7 +525,6 @@ def test_a_certificate_is_checked(admin: Secured, tmp_path: Path) -> None:
         ({}, {"ELASTICSEARCH_API_KEY": "secret-key"}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
         ({}, {"ELASTICSEARCH_PASSWORD": ""}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
         ({"hosts": []}, {}, r"retriever.hosts=\[\]"),
-        ({"hosts": ["127.0.0.1:9200"]}, {}, "retriever.hosts=.*127.0.0.1:9200"),
         ({"hosts": ["http://127.0.0.1"]}, {}, "retriever.hosts=.*127.0.0.1"),
         ({"hosts": ["http://a:1", "https://me:secret@b:1"]}, {}, "retriever.hosts has a password in it"),
         ({"fields": ["text"], "title_weight": 2.0}, {}, "title_weight needs both"),

@@ -65,9 +65,7 @@ class ElasticsearchRetriever:
         if bool(user) != bool(password) or (key and user):
             raise InputError("set {}, or both {} and {}, or none of them".format(*variables))
         if any("@" in host for host in self.hosts):
-            raise InputError(
-                f"retriever.hosts has a password in it; set {self.user_variable} and {self.password_variable}"
-            )
+            raise InputError(f"retriever.hosts has a password in it; set {self.password_variable} instead")
         options: JSON = {"api_key": key} if key else {"basic_auth": (user, password)} if user else {}
         options |= {"retry_on_status": _MOMENTARY, "retry_on_timeout": True, "max_retries": self.max_retries}
         options |= {"retry_backoff_base": 0.2, "retry_backoff_cap": 10, "request_timeout": self.timeout}
