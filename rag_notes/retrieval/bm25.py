@@ -66,10 +66,7 @@ class BM25:
         corpus: CorpusSize,
         summary: str,
     ) -> None:
-        """Join an index with its corpus, of which `passage_at` returns the passage at a position.
-
-        `summary` says how the index was built. Raises InputError where no passage has a term.
-        """
+        """Join an index with its corpus, of which `passage_at` returns the passage at a position."""
         self.tokenizer, self.slow = tokenizer, corpus.passages >= LARGE
         self._corpus, self._summary, self._passage_at = corpus, summary, passage_at
         self._counted = lru_cache(_REMEMBERED)(self._count_terms)
@@ -205,7 +202,7 @@ def _settings(tokenizer: Tokenizer) -> dict[str, Any]:
 def _fill(
     index: tantivy.Index, corpus: Sequence[Passage], tokenizer: Tokenizer, memory_mb: int, present: int = 0
 ) -> CorpusSize:
-    """Add the passages behind the first `present`, which the index has; returns the size of the whole corpus."""
+    """Add all but the first `present` passages, and return the size of the whole corpus."""
     passages, total = CountedPassages(corpus), check_ids(corpus)
     positions = corpus.offsets() if isinstance(corpus, CorpusFile) else itertools.count()
     missing = itertools.islice(zip(positions, passages, strict=False), present, None)
