@@ -183,7 +183,7 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
         (["+method.deepnote.max_stp=2"], "method.deepnote.max_stp: no such option; did you mean max_step"),
         (["llm.tempature=0.2"], "llm.tempature: no such option; did you mean llm.temperature"),
         (["limt=3"], "limt: no such option; did you mean limit"),
-        (["datset=mini"], "datset: no such option; did you mean dataset?"),
+        (["datset=mini"], "datset: no such option; did you mean dataset"),
         (["+anything=1"], "anything: no such option"),
         (["nonsense"], "nonsense: no such option"),
         (["dataset=hotpot"], "dataset=hotpot: no such dataset; there is hotpotqa"),
