@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -122,39 +123,54 @@ _RUN = _argument("run", metavar="RUN", help="a run's folder, for example runs/NA
 
 @_command(_OPTIONS)
 def reproduce(options: Sequence[str]) -> int:
-    """Execute the notebook of a study, of all studies if none is named: tables, figures, pages"""
-    from rag_notes.studies.notebook import reproduce as execute
+    """Execute the notebook of a study, study=NAME or study=FILE.ipynb, or of all: tables, figures and pages"""
+    from rag_notes.studies.notebook import reproduce as execute_notebooks
 
     missing = 0
-    for notebook, missing_answers in execute(options):
+    for notebook, missing_answers in execute_notebooks(options):
         missing += missing_answers
-        shown = notebook.relative_to(here()) if notebook.is_relative_to(here()) else notebook
-        say(f"{shown} and {notebook.with_suffix('.html').name}")
+        say(f"{_relative(notebook)} and {notebook.with_suffix('.html').name}")
     if missing:
         say(f"{missing} answers are missing: the notebooks say why; the same command asks again", file=sys.stderr)
     return int(missing > 0)
 
 
+def _relative(path: Path) -> Path:
+    return path.relative_to(here()) if path.is_relative_to(here()) else path
+
+
 @_command(
     _OPTIONS,
     _argument("-m", "--multirun", action="store_true", help="a run for each value: dataset=mini,asqa limit=5,9"),
-    _argument("--check", metavar="DATASET", help="say which answers agree with the published ones of a data set"),
+    _argument("--check", action="store_true", help="say how many answers agree with the published run of them"),
 )
-def run(options: Sequence[str], multirun: bool = False, check: str | None = None) -> int:
+def run(options: Sequence[str], multirun: bool, check: bool) -> int:
     """Evaluate methods on questions, without a notebook; the same command goes on where it stopped"""
     if multirun:
         if check:
             raise ConfigError("--check: not with --multirun, which makes several runs; check each by itself")
         return _multirun(options)
-    from rag_notes.report.tables import ScoresTable, diagnostics, results
+    from rag_notes.report.scores_table import as_text, readable
+    from rag_notes.report.tables import diagnostics, scores_table
     from rag_notes.running.run import run_methods
 
     config = load_config(options)
-    intervals = {"confidence": config.confidence, "resamples": config.resamples, "clusters": config.clusters}
     runs = asyncio.run(run_methods(config))
-    say(ScoresTable(results(runs, baseline=config.baseline, **intervals)), diagnostics(runs), sep="\n\n")
-    say(*(run.folder for run in runs), sep="\n")
-    return _outcome(runs)
+    intervals: dict[str, Any] = {"confidence": config.confidence, "resamples": config.resamples}
+    say(scores_table(runs, baseline=config.baseline, clusters=config.clusters, **intervals), end="\n\n")
+    say(as_text(readable(diagnostics(runs))))
+    say(*(_relative(run.folder) for run in runs if run.folder), sep="\n")
+    return _outcome(runs) or (_check(runs) if check else 0)
+
+
+def _check(runs: Sequence[Any]) -> int:
+    """Say how many answers of runs agree with the published ones; returns 1 where some do not."""
+    from rag_notes.running.publish import check, published_like
+
+    counts = sum((check(run, published_like(run)) for run in runs), Counter())
+    for (method, result), answers in sorted(counts.items()):
+        say(f"{method}: {answers} {result}")
+    return int(any(result != "same" for _, result in counts))
 
 
 def _multirun(options: Sequence[str]) -> int:
@@ -250,11 +266,11 @@ def list_(what: str) -> int:
 @_command(_argument("folder", nargs="?", metavar="FOLDER", help="where they lie (default: the runs' folder)"))
 def runs(folder: str | None) -> int:
     """List the runs in a folder, the latest first"""
-    from rag_notes.running.records import runs_frame
+    from rag_notes.running.records import runs_table
 
     below = Path(folder) if folder else here() / load_config().runs
-    frame = runs_frame(below)
-    say(f"{below}: no runs; make one with `rag-notes run`" if frame.empty else frame.to_string(index=False))
+    table = runs_table(below)
+    say(table.to_string(index=False) if len(table) else f"{below}: no runs; make one with `rag-notes run`")
     return 0
 
 
@@ -267,13 +283,13 @@ def runs(folder: str | None) -> int:
 def show(run: str, method: str, question: str, call: int | None) -> int:
     """Show what a method did on a question: its trace, or one call in full"""
     from rag_notes.events import answered
-    from rag_notes.report.trace import Trace
+    from rag_notes.report.trace import show_trace
     from rag_notes.running.records import load_run
 
-    sample = load_run(run).sample(method, question)
-    asks = answered(sample.trace)
+    trace = show_trace(load_run(run), method, question)
+    asks = answered(trace.sample.trace)
     if call is None:
-        say(Trace(sample), *(f"call {i}: {ask.stage}, key {ask.key}" for i, ask in enumerate(asks, 1)), sep="\n")
+        say(trace, *(f"call {i}: {ask.stage}, key {ask.key}" for i, ask in enumerate(asks, 1)), sep="\n")
         return 0
     if not 1 <= call <= len(asks):
         raise ConfigError(f"--call {call}: there are {len(asks)} calls")
@@ -338,7 +354,7 @@ def download(options: Sequence[str], into: Path, table: Path) -> int:
     if not options:
         say(downloads.overview(files, into))
         return 0
-    failures = downloads.download(downloads.chosen(files, options), into, largest=files.largest)
+    failures = downloads.download(downloads.choose(files, options), into)
     if failures:
         say(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
     return int(bool(failures))
@@ -403,10 +419,8 @@ def train(name: str, options: Sequence[str]) -> int:
     prefixed = (option if option.startswith("training.") else f"training.{option}" for option in options)
     settings = load_settings("training", [f"+training={name}", *prefixed])
     metrics = call(settings)
-    say(
-        f"{settings['out']}: {metrics['steps']} steps on {metrics['trained_on']} examples, "
-        f"{metrics['held_out']} held out, {sum(metrics['too_long'].values())} left out as longer than max_length"
-    )
+    sizes = f"{metrics['steps']} steps on {metrics['trained_on']} examples, {metrics['held_out']} held out"
+    say(f"{settings['out']}: {sizes}, {sum(metrics['too_long'].values())} left out as longer than max_length")
     for when in ("before", "after") if metrics["held_out"] else ():
         say(f"{when}: " + ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics[when].items())))
     return 0

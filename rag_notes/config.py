@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from rag_notes.datasets.corpus_file import CorpusFile
+from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.datasets.selection import cut
 from rag_notes.files import here, here_or_shipped
 from rag_notes.llm.client import LLM
@@ -24,6 +24,7 @@ from rag_notes.options import CONF, choices, did_you_mean, explain, with_new_met
 from rag_notes.prompts.templates import Templates
 from rag_notes.rates import load_prices
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
+from rag_notes.retrieval.cached import cached
 from rag_notes.retrieval.noise import NoiseFrom
 from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive, Repeats
 
@@ -191,9 +192,9 @@ def _build_dataset(settings: Mapping[str, Any]) -> Dataset:
 
 
 def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
-    """Make the chosen retriever over `corpus`."""
-    retriever: Retriever = call(config.retriever, corpus)
-    return retriever
+    """Make the chosen retriever over `corpus`; a slow one stores what it finds in the file of the response store."""
+    store = config.llm.get("store")
+    return cached(call(config.retriever, corpus), store and here() / store)
 
 
 def build_corpora(config: Config) -> Iterator[Iterable[Passage]]:
@@ -211,7 +212,8 @@ def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> Indexe
 
     Raises ConfigError where the chosen retriever needs no `rag-notes index`.
     """
-    if not hasattr(inspect.signature(_target(config.retriever)).return_annotation, "build_index"):
+    target = _target(config.retriever)
+    if not hasattr(target if inspect.isclass(target) else inspect.signature(target).return_annotation, "build_index"):
         raise ConfigError(
             "this retriever indexes a corpus by itself on first use, or is made of others that have a command each: "
             "rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
@@ -270,7 +272,7 @@ def build_methods(config: Config) -> dict[str, Callable[..., Awaitable[str]]]:
 def build_method(config: Config, name: str, changes: Mapping[str, Any]) -> Callable[..., Awaitable[str]]:
     """Return a method with its settings but for some changes, checked. Raises ConfigError where one does not fit."""
     chosen = config if name in config.method else load_config([f"method={name}"])
-    settings = chosen.method[name] | changes
+    settings = {**chosen.method[name], **changes}
     _check(f"method.{name}", settings, passed=2)
     return partial(_target(settings), **_arguments(settings))
 
@@ -353,6 +355,7 @@ def _check(
             elif name in settings:
                 raise ConfigError(f"{where}.{name}: needs a part, settings with their own _target_ (given: {value!r})")
             annotation = Any
+        annotation = Any if annotation is parameter.empty else annotation
         fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
     model = create_model(where, __config__=_STRICT, **fields)
     try:

@@ -1,15 +1,12 @@
 """A real Elasticsearch for tests, from the zip in Maven Central.
 
-The zip is a minimal build: BM25, the analyzers standard, simple, stop, whitespace and keyword, users and TLS; no
-`english`, no API keys, no `GET /`. A `complete` one has a plugin that adds the analyzers english and cjk, by the same
-classes of Lucene as in a released server, and what the server's own index of API keys needs. The server refuses to run
-as root, so root starts it as `nobody`. The tests run where RAG_NOTES_REQUIRE_ELASTICSEARCH=1 asks for them; a server
-that cannot be had is then a failure.
+The zip is a minimal build without the analyzers `english` and `cjk` and without API keys. A plugin adds them, by the
+same classes of Lucene as in a released server. The server refuses to run as root, so root starts it as `nobody`. The
+tests run where RAG_NOTES_REQUIRE_ELASTICSEARCH=1 asks for them; a server that cannot be had is then a failure.
 """
 
 import base64
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -49,9 +46,8 @@ class UnavailableError(RuntimeError):
 
 def unavailable(reason: str) -> None:
     """Skip, or fail where the tests were asked for."""
-    if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") == "1":
-        pytest.fail(f"no Elasticsearch: {reason}")
-    pytest.skip(f"no Elasticsearch: {reason}")
+    outcome = pytest.fail if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") == "1" else pytest.skip
+    outcome(f"no Elasticsearch: {reason}")
 
 
 class Installation(NamedTuple):
@@ -63,47 +59,37 @@ class Installation(NamedTuple):
 
 
 @contextlib.contextmanager
-def installation(*, complete: bool = False) -> Iterator[Installation]:
-    """Fetch the zip and unpack it where another user can read it, `complete` with the plugin.
-
-    Raises UnavailableError.
-    """
+def installation() -> Iterator[Installation]:
+    """Fetch the zip, unpack it where another user can read it, and add the plugin. Raises UnavailableError."""
     if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") != "1":
         raise UnavailableError("set RAG_NOTES_REQUIRE_ELASTICSEARCH=1 to fetch a server (100 MB) and test with it")
-    java = find_java()
-    archive = fetch()
-    # Not pytest's folder: that is for its owner's eyes alone.
+    java, archive = find_java(), fetch()
+    # Not pytest's folder, which only its owner can read.
     with tempfile.TemporaryDirectory(prefix="rag-notes-elasticsearch-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(folder)
         home = Path(folder) / f"elasticsearch-{VERSION}"
-        if complete:
-            add_plugin(home, java)
+        plugin = home / "plugins" / "analysis"
+        plugin.mkdir()
+        with tempfile.TemporaryDirectory() as classes:
+            compiled = ["javac", "--release", "21", "-d", classes, "-cp", f"{home}/lib/*", str(PLUGIN)]
+            for name, *arguments in (compiled, ["jar", "cf", str(plugin / "analysis.jar"), "-C", classes, "."]):
+                try:
+                    subprocess.run([str(java / "bin" / name), *arguments], check=True)
+                except FileNotFoundError:
+                    raise UnavailableError(f"{java} has no {name}: install a JDK, not only what runs Java") from None
+        (plugin / "plugin-descriptor.properties").write_text(DESCRIPTOR, encoding="utf-8")
         yield Installation(home, java, "nobody" if os.geteuid() == 0 else None)
-
-
-def add_plugin(home: Path, java: Path) -> None:
-    """Compile the plugin and put it into the server. Raises UnavailableError where the Java has no compiler."""
-    folder = home / "plugins" / "analysis"
-    with tempfile.TemporaryDirectory() as classes:
-        compiled = ["javac", "--release", "21", "-d", classes, "-cp", f"{home}/lib/*", str(PLUGIN)]
-        folder.mkdir()
-        for name, *arguments in (compiled, ["jar", "cf", str(folder / "analysis.jar"), "-C", classes, "."]):
-            try:
-                subprocess.run([str(java / "bin" / name), *arguments], check=True)
-            except FileNotFoundError:
-                raise UnavailableError(f"{java} has no {name}: install a JDK, not only what runs Java") from None
-    (folder / "plugin-descriptor.properties").write_text(DESCRIPTOR, encoding="utf-8")
 
 
 def find_java() -> Path:
     """The folder of a Java of version 21 or later. Raises UnavailableError."""
-    named = [Path(os.environ[name]) for name in ("ES_JAVA_HOME", "JAVA_HOME") if os.environ.get(name)]
-    for home in (*named, *sorted(Path("/usr/lib/jvm").glob("*"))):
+    homes = [Path(os.environ[name]) for name in ("ES_JAVA_HOME", "JAVA_HOME") if os.environ.get(name)]
+    for home in (*homes, *sorted(Path("/usr/lib/jvm").glob("*"))):
         with contextlib.suppress(OSError):
-            found = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"), re.MULTILINE)
-            if found and int(found[1]) >= 21:
+            match = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"), re.MULTILINE)
+            if match and int(match[1]) >= 21:
                 return home
     raise UnavailableError("it needs Java 21 or later: install one, or name its folder in ES_JAVA_HOME")
 
@@ -112,16 +98,12 @@ def fetch() -> Path:
     """The zip in Maven's local repository, fetched where it is missing. Raises UnavailableError."""
     group, name, version, kind = ARTIFACT.split(":")
     path = Path.home() / ".m2/repository" / group.replace(".", "/") / name / version / f"{name}-{version}.{kind}"
-    if not path.exists():
-        command = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={ARTIFACT}", "-Dtransitive=false"]
-        try:
-            subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
-        except FileNotFoundError:
-            raise UnavailableError(f"Maven's command mvn is not installed, which fetches {ARTIFACT}") from None
-        except (subprocess.SubprocessError, OSError) as error:
-            raise UnavailableError(f"{' '.join(command)} failed: {error}") from None
-    if not path.exists():
-        raise UnavailableError(f"mvn fetched {ARTIFACT}, but not to {path}")
+    command = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={ARTIFACT}", "-Dtransitive=false"]
+    try:
+        if not path.exists():
+            subprocess.run(command, capture_output=True, check=True, timeout=240)
+    except (subprocess.SubprocessError, OSError) as error:
+        raise UnavailableError(f"{' '.join(command)} failed ({error}); is Maven installed?") from None
     return path
 
 
@@ -132,32 +114,24 @@ def free_port() -> int:
 
 
 class Node:
-    """One node on 127.0.0.1 with its own folders; `files` (name to text) go into its config.
-
-    A `brief` one lives for a minute and compiles with the quick compiler alone: it never earns back the slow one.
-    """
+    """One node on 127.0.0.1 with its own folders; `files` (name to text) go into its config."""
 
     def __init__(
         self,
         installed: Installation,
         name: str,
         settings: dict[str, Any],
-        *,
-        port: int | None = None,
-        heap: str = "512m",
-        brief: bool = True,
         files: dict[str, str] | None = None,
+        java_options: str = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1",  # the quick compiler: it lives for a minute
     ) -> None:
-        self.name = name
-        self.port = port or free_port()
-        self._installed = installed
-        self._options = f"-Xms{heap} -Xmx{heap}" + (" -XX:TieredStopAtLevel=1" if brief else "")
+        self._java_options = java_options
+        self.name, self.port, self._installed = name, free_port(), installed
         self._folder = installed.home.parent / name
         self._process: subprocess.Popen[bytes] | None = None
         shutil.copytree(installed.home / "config", self._folder / "config")
         for part in ("data", "logs", "tmp"):
             (self._folder / part).mkdir()
-        own = {
+        defaults = {
             "node.name": name,
             "path.data": str(self._folder / "data"),
             "path.logs": str(self._folder / "logs"),
@@ -165,12 +139,11 @@ class Node:
             "http.port": self.port,
             "cluster.routing.allocation.disk.threshold_enabled": False,
         }
-        files = {"elasticsearch.yml": json.dumps(own | settings)} | (files or {})
-        for path, text in files.items():
+        for path, text in ({"elasticsearch.yml": json.dumps(defaults | settings)} | (files or {})).items():
             (self._folder / "config" / path).write_text(text, encoding="utf-8")
         if installed.user:
-            for path in (self._folder, *self._folder.rglob("*")):  # type: ignore[assignment]
-                shutil.chown(path, installed.user)
+            for item in (self._folder, *self._folder.rglob("*")):
+                shutil.chown(item, installed.user)
 
     def start(self) -> None:
         """Start it in a session of its own; it stops when its standard input ends, and so when the tests die."""
@@ -179,7 +152,7 @@ class Node:
             "ES_JAVA_HOME": str(self._installed.java),
             "ES_PATH_CONF": str(self._folder / "config"),
             "ES_TMPDIR": str(self._folder / "tmp"),
-            "ES_JAVA_OPTS": self._options,
+            "ES_JAVA_OPTS": self._java_options,
             "CLI_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
         }
         script = 'exec 3<&0; (read -r <&3; kill $$) & exec bash "$0" 3<&- < /dev/null'
@@ -222,47 +195,41 @@ class Node:
             self._process.communicate()
 
 
-class Authority(NamedTuple):
-    """A CA and a certificate for 127.0.0.1 that it signed, as PEM texts; `file` holds the CA's certificate."""
-
-    file: Path
-    key: str
-    certificate: str
-
-
-def make_authority(folder: Path, name: str) -> Authority:
-    """Make them with openssl. Raises UnavailableError where it is missing."""
-    ca, request, extensions = folder / f"{name}.ca", folder / f"{name}.csr", folder / f"{name}.ext"
-    extensions.write_text("subjectAltName=IP:127.0.0.1\n", encoding="utf-8")
-    new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]
-    signed = ["openssl", "x509", "-req", "-in", str(request), "-CA", str(ca), "-CAkey", f"{ca}.key", "-CAcreateserial"]
-    for command in (
-        [*new, "-x509", "-keyout", f"{ca}.key", "-out", str(ca), "-days", "2", "-subj", f"/CN={name}"],
-        [*new, "-keyout", f"{request}.key", "-out", str(request), "-subj", "/CN=127.0.0.1"],
-        [*signed, "-out", f"{request}.pem", "-days", "2", "-extfile", str(extensions)],
-    ):
-        try:
-            subprocess.run(command, capture_output=True, check=True)
-        except FileNotFoundError:
-            raise UnavailableError("openssl is not installed, which makes its certificate") from None
-    texts = [Path(f"{request}{ending}").read_text(encoding="utf-8") for ending in (".key", ".pem")]
-    return Authority(ca, *texts)
-
-
-def password_hash(password: str) -> str:
-    """A password as Elasticsearch's file of users has it: PBKDF2 with SHA-512."""
-    salt = os.urandom(32)
-    derived = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, 10_000, 32)
-    return f"{{PBKDF2}}10000${base64.b64encode(salt).decode()}${base64.b64encode(derived).decode()}"
+def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a key and a certificate for 127.0.0.1 with openssl, as PEM files. Raises UnavailableError."""
+    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
+    try:
+        options = ["-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
+        subprocess.run([*command, *options], capture_output=True, check=True)
+    except FileNotFoundError:
+        raise UnavailableError("openssl is not installed, which makes its certificate") from None
+    return key, certificate
 
 
 class Secured(NamedTuple):
-    """A single node behind TLS: `admin` may do everything, `reader` only search; user and password."""
+    """A single node behind TLS, whose user `admin` may do everything."""
 
     url: str
     ca_file: str
     admin: tuple[str, str]
-    reader: tuple[str, str]
+    node: Node
+
+    def wait(self) -> None:
+        """Return when the server answers."""
+        self.node.wait(lambda: socket.create_connection(("127.0.0.1", self.node.port), timeout=5).close())
+        assert self.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=60s")["timed_out"] is False
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The answer to a request of the admin, by the standard library; None for 404."""
@@ -281,40 +248,26 @@ class Secured(NamedTuple):
     def context(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self.ca_file)
 
-    def indexes(self) -> set[str]:
-        """The names of all indexes."""
-        return set(self.ask("GET", "/*?expand_wildcards=open"))
-
 
 @contextlib.contextmanager
-def secured_node(*, complete: bool = False) -> Iterator[Secured]:
+def secured_node() -> Iterator[Secured]:
     """Start and stop the node. Raises UnavailableError."""
-    with installation(complete=complete) as installed:
-        authority = make_authority(installed.home.parent, "ca")
-        admin, reader = ("admin", "correct-horse-1"), ("reader", "battery-staple-2")
-        indexes = [{"names": ["*"], "privileges": ["read", "view_index_metadata"]}]
-        node = Node(
-            installed,
-            "single",
-            {
-                "discovery.type": "single-node",
-                "transport.port": free_port(),
-                "xpack.security.enabled": True,
-                "xpack.security.http.ssl": {"enabled": True, "key": "http.key", "certificate": "http.pem"},
-            },
-            files={
-                "http.key": authority.key,
-                "http.pem": authority.certificate,
-                "users": "".join(f"{user}:{password_hash(password)}\n" for user, password in (admin, reader)),
-                "users_roles": "superuser:admin\nreading:reader\n",
-                "roles.yml": json.dumps({"reading": {"cluster": ["monitor"], "indices": indexes}}),
-            },
-        )
-        secured = Secured(f"https://127.0.0.1:{node.port}", str(authority.file), admin, reader)
+    with installation() as installed:
+        key, certificate = make_certificate(installed.home.parent, "ca")
+        admin = ("admin", "correct-horse-1")
+        settings = {
+            "discovery.type": "single-node",
+            "transport.port": free_port(),
+            "xpack.security.enabled": True,
+            "xpack.security.http.ssl": {"enabled": True, "key": key.name, "certificate": certificate.name},
+        }
+        files = {path.name: path.read_text(encoding="utf-8") for path in (key, certificate)}
+        files |= {"users": ":".join(admin) + "\n", "users_roles": "superuser:admin\n"}
+        node = Node(installed, "single", settings, files)
+        secured = Secured(f"https://127.0.0.1:{node.port}", str(certificate), admin, node)
         node.start()
         try:
-            node.wait(lambda: socket.create_connection(("127.0.0.1", node.port), timeout=5).close())
-            assert secured.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=60s")["timed_out"] is False
+            secured.wait()
             yield secured
         finally:
             node.stop()

@@ -2,9 +2,8 @@
 
 Its `faults` meet the requests in order, those after them are answered: a status (`429`, `500`, `401`; the body repeats
 the Authorization header, as a careless proxy would), `garbage` (HTML), `halfjson`, `half` (a connection closed in the
-middle), `stranger` (JSON of something else), `few` (a vector missing), `twice` (an index given twice), `ragged` (one
-vector shorter), `null` (a number missing), `narrow` (all vectors shorter), `shuffled` (another order, right indices).
-Standard library only.
+middle), `stranger` (JSON of something else), `few` (a vector missing), `twice` (an index that occurs twice), `ragged`
+(one vector shorter), `null` (a number missing), `shuffled` (another order, right indices), `unnumbered` (no indices).
 """
 
 import hashlib
@@ -24,14 +23,14 @@ def vector(text: str, dimensions: int = DIMENSIONS) -> list[float]:
 
 
 class EmbeddingServer:
-    """`with EmbeddingServer(["429", "500"]) as server`, then `server.base_url`; `server.seen` has the requests."""
+    """`with EmbeddingServer(["429", "500"]) as server`, then `server.base_url`; `server.requests` has the bodies."""
 
     def __init__(self, faults: Sequence[str] = ()) -> None:
-        self.faults = list(faults)
-        self.seen: list[dict[str, Any]] = []
+        self.faults, self.requests = list(faults), list[dict[str, Any]]()
         handler = type("Handler", (_Handler,), {"owner": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -44,10 +43,6 @@ class EmbeddingServer:
         self._server.server_close()
         self._thread.join()
 
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-
 
 class _Handler(BaseHTTPRequestHandler):
     owner: EmbeddingServer
@@ -55,15 +50,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         fault = self.owner.faults.pop(0) if self.owner.faults else "ok"
-        self.owner.seen.append(body)
+        self.owner.requests.append(body)
         if fault.isdigit():
             text = f"no: {self.headers['Authorization']}"
             self._send(int(fault), json.dumps({"error": {"message": text}}).encode())
             return
-        items = [
-            {"object": "embedding", "index": index, "embedding": vector(text, body.get("dimensions", DIMENSIONS))}
-            for index, text in enumerate(body["input"])
-        ]
+        vectors = [vector(text, body.get("dimensions", DIMENSIONS)) for text in body["input"]]
+        items: list[dict[str, Any]] = [{"index": index, "embedding": numbers} for index, numbers in enumerate(vectors)]
         match fault:
             case "few":
                 items.pop()
@@ -73,19 +66,13 @@ class _Handler(BaseHTTPRequestHandler):
                 items[-1]["embedding"] = [1.0]
             case "null":
                 items[-1]["embedding"] = [None] * DIMENSIONS
-            case "narrow":
-                items = [item | {"embedding": [1.0, 2.0]} for item in items]
             case "shuffled":
                 items.reverse()
+            case "unnumbered":
+                items = [{"embedding": item["embedding"]} for item in items]
         data = json.dumps({"object": "list", "data": items, "model": body["model"]}).encode()
-        match fault:
-            case "garbage":
-                data = b"<html>It works!</html>"
-            case "stranger":
-                data = b'{"weather": "fine"}'
-            case "halfjson":
-                data = data[: len(data) // 2]
-        self._send(200, data, cut=fault == "half")
+        data = {"garbage": b"<html>It works!</html>", "stranger": b'{"weather": "fine"}'}.get(fault, data)
+        self._send(200, data[: len(data) // 2] if fault == "halfjson" else data, cut=fault == "half")
 
     def _send(self, status: int, data: bytes, *, cut: bool = False) -> None:
         self.send_response(status)

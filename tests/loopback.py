@@ -1,25 +1,14 @@
 """An OpenAI-compatible server on 127.0.0.1, in a process of its own, that answers by rote and misbehaves on demand.
 
 The answer is determined by a hash of the request's body. A prompt may hold a script of faults in angle brackets,
-`<500 500 garbage>`: the first request with this body meets the first fault, the second one the next, and those after
-the script are answered. The faults are
-
-- `400`: that status, for log-probabilities that the model does not give,
-- `401`, `404`, `429`, `500`, `503`: that status; the body repeats the Authorization header, as a careless proxy would;
-  `busy` is a 429 without a Retry-After, `later` one that asks for an hour, `quota` one of an empty account,
-- `escape`: 500 with a message of terminal escapes, half a surrogate pair and 5,000 more characters,
-- `hang`: no answer, ever, `reset`: the connection torn down,
-- `garbage`: a page of HTML instead of JSON, `halfjson`: JSON that ends in the middle,
-- `stranger`: JSON that is no completion, `nochoice`: a completion without choices, `nousage`: one without token counts,
-  `badusage`: one with empty token counts, `badtext`: one whose text is not a string, `uncut`: no finish_reason,
-- `half`: half the body, then a closed connection,
-- `blank`: an empty text, `null`: a text of null, `length`: an answer cut at the token limit,
-- `refusal`: a text of null and a message of refusal, `alias`: the model answers under another name,
-- `sure`: the words with log-probabilities, of 0, `nan` and `few`: with one that is no number, with too few of them,
-- `think`: an answer behind a block of thought, `thinking`: cut inside it, `reasoned`: with the reasoning beside it.
+`<500 500 garbage>`: the first request with this body meets the first fault, the second one the next, and later ones
+are answered. The faults are the statuses of ERRORS, the changes to an answer of CHANGES, and `hang` (no answer, ever),
+`reset` (the connection torn down), `half` (half the body, then a closed connection), `ssh` (another protocol),
+`garbage` (HTML instead of JSON), `halfjson` (JSON that ends in the middle), `stranger` (JSON that is no completion) and
+`error` (an error in a 200). `sure`, `nan`, `few` and `think` have log-probabilities.
 
 Without a script, `rate` of all requests meet one of FAULTS, drawn by `seed`, the body and how often it came. `strict`
-servers refuse what reasoning models refuse; `logprobs` are given where asked for, by a hash of the word, and so are
+servers refuse what reasoning models refuse; `logprobs` are given where requested, by a hash of the word, and so are
 those of a prompt: its words with the space before them are its tokens, -1 for each letter.
 
 Standard library only; nothing of rag_notes is used, so that what is asserted here is asserted independently.
@@ -42,14 +31,37 @@ from typing import Any, NamedTuple, Self
 
 SCRIPT = re.compile(r"<(\w+(?: \w+)*)>")
 FAULTS = ("429", "busy", "500", "503", "reset", "half", "garbage", "nochoice", "blank", "null", "hang", "alias")
-REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
+ERRORS: dict[str, tuple[int, Any]] = {
+    "400": (400, {"error": {"message": "logprobs are not supported by this model"}}),
+    "both": (400, {"error": {"message": "`temperature` and `top_p` cannot both be specified for this model."}}),
+    "busy": (429, {"error": {"message": "not now", "code": "rate_limit_exceeded"}}),
+    "later": (429, {"error": {"message": "not now", "code": "rate_limit_exceeded"}}),  # Retry-After: an hour
+    "quota": (429, {"error": {"message": "not now", "code": "insufficient_quota"}}),
+    "credit": (402, {"error": {"message": "Insufficient Balance", "type": "unknown_error"}}),
+    "moderated": (403, {"error": {"message": "Your input was flagged", "code": 403}}),
+    "nokey": (403, {"error": {"message": "Your API key may not use this model", "code": 403}}),
+    "detail": (422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Not permitted"}]}),
+    "listed": (400, [{"error": {"code": 400, "message": "max_tokens is too large: this model's maximum is 4096"}}]),
+    "escape": (500, {"error": {"message": "\x1b[31mred\x1b[0m \x1b]0;title\x07 \ud800 \r\b" + "x" * 5000}}),
+}
+CHANGES: dict[str, dict[str, Any]] = {  # to the message, to the choice beside it, to the completion beside that
+    "blank": {"content": ""},
+    "null": {"content": None},
+    "badtext": {"content": 42},
+    "refusal": {"content": None, "refusal": "I cannot help with that."},
+    "parts": {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]},
+    "reasoned": {"reasoning_content": "Let me see."},
+    "thinking": {"content": "<think>\nLet me", "choice": {"finish_reason": "length"}},
+    "bracket": {"content": "[THINK]Let me see.[/THINK]\nParis"},
+    "length": {"choice": {"finish_reason": "length"}},
+    "cut": {"choice": {"finish_reason": "MAX_TOKENS"}},
+    "uncut": {"choice": {"finish_reason": None}},
+    "abort": {"choice": {"finish_reason": "error", "error": {"message": "overloaded"}}},
+    "filter": {"choice": {"finish_reason": "content_filter"}},
+    "nochoice": {"completion": {"choices": []}},
+    "nousage": {"completion": {"usage": None}},
+    "fraction": {"completion": {"usage": {"prompt_tokens": 6.5, "completion_tokens": 7.0}}},
+    "alias": {"completion": {"model": "/models/other.gguf"}},
 }
 
 
@@ -184,14 +196,14 @@ class _Server:
             connection.transport.abort()
             return
         key = next((line for line in head.splitlines() if line.lower().startswith("authorization")), "")
-        given = self.logprobs and request["logprobs"]
-        answer = _answer(name, prompt, request["model"], self.judge, met, key, given)
+        with_logprobs = self.logprobs and request.get("logprobs", False)
+        answer = _answer(name, prompt, request["model"], self.judge, met, key, with_logprobs)
         if self.logprobs and "prompt_logprobs" in request:
             answer = _scored(request, answer)
         self.held.append((connection, answer))
         if len(self.held) >= self.together:
             for held, data in self.held:
-                asyncio.get_running_loop().call_later(self.delay, held.reply, data, met == "half")
+                asyncio.get_running_loop().call_later(self.delay, held.reply, data, met in {"half", "ssh"})
             self.held.clear()
 
     def when(self, reached: Callable[[], bool], connection: "Connection") -> None:
@@ -223,8 +235,8 @@ class Connection(asyncio.Protocol):
         head, end, rest = self.buffer.partition(b"\r\n\r\n")
         if not end:
             return
-        found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-        length = int(found[1]) if found else 0
+        match = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        length = int(match[1]) if match else 0
         if len(rest) >= length:
             self.buffer = rest[length:]
             self.server.receive(self, head.decode("latin-1"), rest[:length])
@@ -246,8 +258,10 @@ class Connection(asyncio.Protocol):
                 self.transport.close()
 
 
-def _http(status: int, body: bytes, kind: str = "application/json", more: str = "") -> bytes:
-    head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+def _http(status: int, body: bytes, more: str = "") -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {'Status'}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+    )
     return head.encode() + body
 
 
@@ -257,72 +271,45 @@ def _refused(request: dict[str, Any]) -> str:
     return min(refused & request.keys(), default="")
 
 
-def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str, given: bool) -> bytes:
+def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str, with_logprobs: bool) -> bytes:
     if met.startswith("refused:"):
         error = {"message": f"Unsupported parameter: '{met[8:]}' is not supported with this model.", "param": met[8:]}
         return _http(400, json.dumps({"error": error | {"code": "unsupported_parameter"}}).encode())
-    if met in {"busy", "later", "quota"}:
-        code = "insufficient_quota" if met == "quota" else "rate_limit_exceeded"
-        more = "Retry-After: 3600\r\n" if met == "later" else ""
-        return _http(429, json.dumps({"error": {"message": "not now", "code": code}}).encode(), more=more)
-    if met == "escape":
-        message = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \ud800 \r\b" + "x" * 5000
-        return _http(500, json.dumps({"error": {"message": message}}).encode())
-    if met == "400":
-        return _http(400, b'{"error": {"message": "logprobs are not supported by this model"}}')
+    if met in ERRORS:
+        status, error = ERRORS[met]
+        return _http(status, json.dumps(error).encode(), more="Retry-After: 3600\r\n" if met == "later" else "")
     if met.isdigit():
         # In milliseconds the client obeys it at once; a Retry-After of 0 alone makes it back off for half a second.
         more = "Retry-After: 0\r\nRetry-After-Ms: 1\r\n" if met in {"429", "500", "503"} else ""
         return _http(int(met), json.dumps({"error": {"message": f"no: {key}", "code": met}}).encode(), more=more)
-    if met == "garbage":
-        return _http(200, b"<html>It works!</html>", kind="text/html")
-    if met == "stranger":
-        return _http(200, b'{"weather": "fine"}')
-    completion: dict[str, Any] = {
-        "id": f"chatcmpl-{name[:12]}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "" if met == "blank" else _text(name, prompt, judge)},
-                "finish_reason": "length" if met == "length" else "stop",
-            }
-        ],
-        "usage": {"prompt_tokens": len(prompt) // 4, "completion_tokens": 7, "total_tokens": len(prompt) // 4 + 7},
+    if met == "ssh":
+        return b"SSH-2.0-OpenSSH_9.9\r\n\r\n"
+    if met in {"garbage", "stranger", "error"}:
+        bodies = {"garbage": "<html>It works!</html>", "stranger": '{"weather": "fine"}'}
+        return _http(
+            200, bodies.get(met, '{"error": {"message": "not for you", "code": 402}, "choices": null}').encode()
+        )
+    change, text = CHANGES.get(met, {}), _text(name, prompt, judge)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": f"<think>\nLet me see.\n</think>\n\n{text}" if met == "think" else text,
     }
-    choice = completion["choices"][0]
-    match met:
-        case "nochoice":
-            completion["choices"] = []
-        case "nousage":
-            del completion["usage"]
-        case "badusage":
-            completion["usage"] = {}
-        case "badtext":
-            choice["message"]["content"] = 42
-        case "uncut":
-            choice["finish_reason"] = None
-        case "null":
-            choice["message"]["content"] = None
-        case "refusal":
-            choice["message"] |= {"content": None, "refusal": "I cannot help with that."}
-        case "alias":
-            completion["model"] = "/models/other.gguf"
-        case "think" | "thinking":
-            choice["message"]["content"] = f"<think>\nLet me see.\n</think>\n\n{choice['message']['content']}"
-            if met == "thinking":
-                choice |= {"message": {"content": "<think>\nLet me"}, "finish_reason": "length"}
-        case "reasoned":
-            choice["message"]["reasoning_content"] = "Let me see."
-            completion["usage"]["completion_tokens_details"] = {"reasoning_tokens": 5}
-    if met in {"sure", "nan", "few", "think"} or (given and met in {"ok", "alias"}):
-        words = re.findall(r"\S+\s*", choice["message"]["content"])
-        values = [_logprob(name, word) if given else 0.0 for word in words]
+    if met == "think":
+        message["content"] = f"<think>\nLet me see.\n</think>\n\n{text}"
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": "stop"} | change.get("choice", {})
+    message |= {field: value for field, value in change.items() if field not in ("choice", "completion")}
+    usage: dict[str, Any] = {"prompt_tokens": len(prompt) // 4, "completion_tokens": 7}
+    usage |= {"completion_tokens_details": {"reasoning_tokens": 5}} if met == "reasoned" else {}
+    if met == "parts":
+        message["content"] = [*change["content"], *({"type": "text", "text": word} for word in ("Pa", "ris"))]
+    if met in {"sure", "nan", "few", "think"} or (with_logprobs and met in {"ok", "alias"}):
+        words = re.findall(r"\S+\s*", str(message["content"]))
+        values = [_logprob(name, word) if with_logprobs else 0.0 for word in words]
         values[0] = math.nan if met == "nan" else values[0]
         items = [{"token": word, "logprob": value} for word, value in zip(words, values, strict=True)]
         choice["logprobs"] = {"content": items[: 2 if met == "few" else None]}
+    head = {"id": f"chatcmpl-{name[:12]}", "object": "chat.completion", "created": 0, "model": model}
+    completion = head | {"choices": [choice], "usage": usage} | change.get("completion", {})
     data = json.dumps(completion).encode()
     if met == "halfjson":
         return _http(200, data[: len(data) // 2])
@@ -352,7 +339,7 @@ def _text(name: str, prompt: str, judge: str) -> str:
     if '{"best_id"' in prompt:
         return json.dumps({"best_id": 1, "worst_id": 2})
     words = [word for word in prompt.split() if word.isalpha()] or ["nothing"]
-    chosen = [words[(number >> 16 * place) % len(words)] for place in range(6)]
+    chosen = [words[(number >> 16 * index) % len(words)] for index in range(6)]
     return f"{' '.join(chosen[:3])}\n{' '.join(chosen[3:])} {name[:6]}"
 
 

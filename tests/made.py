@@ -11,7 +11,8 @@ from matplotlib.text import Text
 from rag_notes.events import Ask, Counts, Event, Found, Search
 from rag_notes.methods.about import label_of
 from rag_notes.report.scores_table import ScoresTable
-from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, RunInfo, Sample, SampleError
+from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, RunInfo
+from rag_notes.running.samples import Sample, SampleError
 from rag_notes.types import Question
 
 Scores = Mapping[str, Sequence[float | None]]  # a value a question by metric; None: the question failed

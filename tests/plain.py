@@ -8,7 +8,7 @@ from rag_notes.cli import main
 from rag_notes.events import Ask
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
-from rag_notes.running.run_files import load_run
+from rag_notes.running.records import load_run
 
 ANSWER = Response("Rouen", "stop", 10, 1, seconds=0.5)
 QUESTIONS = [
@@ -50,9 +50,9 @@ def plain_options(folder: Path) -> list[str]:
 
 
 def run_folder(folder: Path) -> Path:
-    """The one run below `folder`."""
-    (found,) = (folder / "runs").iterdir()
-    return found
+    """The only run below `folder`."""
+    (only,) = (folder / "runs").iterdir()
+    return only
 
 
 def record_what_was_asked(folder: Path) -> None:
@@ -66,5 +66,5 @@ def finished_run(folder: Path) -> list[str]:
     options = ["dataset=plain", *plain_options(folder), "method=[no_retrieval,vanilla]"]
     assert main(["run", *options]) == 1  # what is asked is not recorded yet
     record_what_was_asked(folder)
-    assert main(["run", *options, "retry_errors=true"]) == 0
+    assert main(["run", *options]) == 0
     return options

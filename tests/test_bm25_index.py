@@ -1,6 +1,5 @@
 """BM25 indexes on disk: used again, damaged, killed, built at once, read where the passages lie."""
 
-import hashlib
 import random
 import re
 import shutil
@@ -13,31 +12,22 @@ from typing import Any
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.config import ConfigError, load_config
-from rag_notes.datasets import corpus_file
-from rag_notes.datasets.corpus_file import CorpusFile, check_ids, passage_line
+from rag_notes.datasets.corpus import CorpusFile, passage_line
 from rag_notes.retrieval import bm25 as module
-from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.retrieval.bm25 import bm25
 from rag_notes.types import Passage
-from tests.corpora import BIRDS, CHINESE, build, random_corpus
+from tests.corpora import BIRDS, CHINESE, build
 
 ROOT = Path(__file__).parents[1]
-
-
-def test_checksum_is_that_of_canonical_lines_in_order() -> None:
-    line = '{"id":"z","title":"é","text":"a \\"b\\"\\n"}\n'
-    assert corpus_checksum([Passage("z", "é", 'a "b"\n')]) == hashlib.sha256(line.encode()).hexdigest()
-    assert corpus_checksum(BIRDS) != corpus_checksum(BIRDS[::-1])
 
 
 @pytest.mark.parametrize("corpus", [BIRDS, CHINESE], ids=["en", "zh"])
 def test_an_index_on_disk_finds_what_one_in_memory_does(tmp_path: Path, corpus: tuple[Passage, ...]) -> None:
     in_memory = build(corpus)
     queries = ["water fish", "oaks", "青瓷", "大运河北京", "?"]
-    for done in (f"{len(corpus)} of them indexed now", "all there"):
+    for summary in (f"{len(corpus)} of them indexed now", "all there"):
         on_disk = bm25(corpus, cache=str(tmp_path))
-        assert on_disk.build_index().endswith(f": {len(corpus)} passages, {done}")
+        assert on_disk.build_index().endswith(f": {len(corpus)} passages, {summary}")
         assert on_disk.search(queries, 3) == in_memory.search(queries, 3)
         assert on_disk.describe() == in_memory.describe()
 
@@ -92,31 +82,12 @@ def test_a_file_that_holds_an_id_twice_or_changes_meanwhile_is_refused(
     assert bm25(CorpusFile(str(path), "corpus"), cache=cache).describe()["corpus"]["passages"] == 3
 
 
-def test_ids_are_checked_in_parts_that_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_file, "_BLOCK", 7)
-    corpus = random_corpus(100, seed=4)
-    assert check_ids(corpus) == 100
-    assert check_ids(corpus[:7]) == 7
-    assert check_ids([]) == 0
-    for place in (1, 50, 100):
-        with pytest.raises(ValueError, match=f"the passage id '{corpus[0].id}' is already used"):
-            check_ids([*corpus[:place], corpus[0], *corpus[place:]])
-
-
-def test_the_cache_is_used_and_knows_corpus_and_settings(tmp_path: Path) -> None:
-    cache = str(tmp_path / "deep" / "cache")
-    first = bm25(BIRDS, cache=cache)
-    [entry] = Path(cache).iterdir()
-    before = {path.name: path.stat().st_mtime_ns for path in (entry / "index").glob("*.*")}
-    again = bm25(list(BIRDS), cache=cache)
-    assert again.search(["water fish"], 3) == first.search(["water fish"], 3)
-    assert {path.name: path.stat().st_mtime_ns for path in (entry / "index").glob("*.*")} == before
-    bm25(BIRDS, cache=cache, stop_words=False)
-    bm25(BIRDS, cache=cache, stemming=False)
-    bm25(BIRDS[:3], cache=cache)
-    assert len(list(Path(cache).iterdir())) == 4
-    bm25(BIRDS, cache=cache, memory_mb=20)
-    assert len(list(Path(cache).iterdir())) == 4
+def test_the_cache_knows_corpus_and_settings(tmp_path: Path) -> None:
+    cache = tmp_path / "deep" / "cache"
+    for corpus, options in ((BIRDS, {}), (BIRDS, {"stop_words": False}), (BIRDS, {"stemming": False}), (BIRDS[:3], {})):
+        assert "indexed now" in bm25(corpus, cache=str(cache), **options).build_index()
+    assert len(list(cache.iterdir())) == 4
+    assert "all there" in bm25(list(BIRDS), cache=str(cache), memory_mb=20).build_index()
 
 
 def test_an_index_of_another_version_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,94 +96,78 @@ def test_an_index_of_another_version_is_not_used(tmp_path: Path, monkeypatch: py
     assert "4 of them indexed now" in bm25(BIRDS, cache=str(tmp_path)).build_index()
 
 
-def damages() -> dict[str, Callable[[Path], object]]:
-    def the(entry: Path, suffix: str) -> Path:
-        [path] = (entry / "index").glob(f"*.{suffix}")
-        return path
-
-    def flip(path: Path) -> None:
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-
-    def unfinished(entry: Path, text: str) -> None:
-        (entry / "meta.json").unlink()
-        (entry / "index" / "meta.json").write_text(text)
-
-    return {
-        "postings cut": lambda entry: the(entry, "idx").write_bytes(b""),
-        "one bit of the postings": lambda entry: flip(the(entry, "idx")),
-        "one bit of the terms": lambda entry: flip(the(entry, "term")),
-        "one bit of the lengths": lambda entry: flip(the(entry, "fast")),
-        "no terms": lambda entry: the(entry, "term").unlink(),
-        "no index": lambda entry: shutil.rmtree(entry / "index"),
-        "meta cut": lambda entry: (entry / "meta.json").write_text('{"corpus": "'),
-        "meta empty": lambda entry: (entry / "meta.json").write_text("{}"),
-        "meta a list": lambda entry: (entry / "meta.json").write_text("[1]"),
-        "unfinished, and no JSON": lambda entry: unfinished(entry, "{"),
-        "unfinished, and nothing": lambda entry: unfinished(entry, ""),
-    }
+def cut_meta(folder: Path) -> None:
+    (folder / "meta.json").write_text('{"corpus": "')
 
 
-@pytest.mark.parametrize("damage", damages().values(), ids=damages().keys())
-def test_a_damaged_cache_entry_is_rebuilt_with_a_warning(tmp_path: Path, damage: Callable[[Path], object]) -> None:
-    expected = bm25(BIRDS, cache=str(tmp_path)).search(["water fish"], 3)
-    [entry] = tmp_path.iterdir()
-    damage(entry)
-    with pytest.warns(RuntimeWarning, match=f"the index in {entry} is damaged"):
-        assert bm25(BIRDS, cache=str(tmp_path)).search(["water fish"], 3) == expected
-    assert "all there" in bm25(BIRDS, cache=str(tmp_path)).build_index()
-    assert sorted(path.name for path in entry.iterdir()) == ["index", "lock", "meta.json"]
+def remove_index(folder: Path) -> None:
+    shutil.rmtree(folder / "index")
+
+
+def cut_index(folder: Path) -> None:
+    (folder / "meta.json").unlink()
+    (folder / "index" / "meta.json").write_text("{")
+
+
+@pytest.mark.parametrize("damage", [cut_meta, remove_index, cut_index])
+def test_a_damaged_index_is_an_error_that_says_what_to_delete(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    bm25(BIRDS, cache=str(tmp_path))
+    [folder] = tmp_path.iterdir()
+    damage(folder)
+    with pytest.raises(ValueError, match=f"{folder}: the index is damaged .*; delete this folder to index again"):
+        bm25(BIRDS, cache=str(tmp_path))
 
 
 KILLED = """
 import os, pathlib, signal, sys
 from rag_notes.retrieval import bm25 as module
-from rag_notes.types import Passage
+from tests.test_bm25_index import numbered
 
 class Deadly(list):
     def __iter__(self):
         for passage in list.__iter__(self):
-            die()
+            global left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
             yield passage
 
-def die():
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def replace(self, target):
+def write(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 module._COMMIT = 50
-corpus = Deadly(Passage(f"d{i * 7919 % 600:03}", "", f"word{i % 7} word{i % 11} common") for i in range(600))
+corpus = Deadly(numbered(600))
 for number, passages in enumerate(sys.argv[2].split(",")):
     child = os.fork()
     if not child:
         left = int(passages)
         if not left:
-            pathlib.Path.replace = replace
+            module.write_atomically = write
         module.bm25(corpus, cache=f"{sys.argv[1]}/{number}")
         os._exit(0)
     print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
+def numbered(size: int) -> list[Passage]:
+    return [Passage(f"d{i * 7919 % size:03}", "", f"word{i % 7} word{i % 11} common") for i in range(size)]
+
+
+def python(code: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code, *arguments]
+    return subprocess.Popen(command, env={"PYTHONPATH": str(ROOT), "PATH": ""}, stdout=subprocess.PIPE, text=True)
+
+
 def test_indexing_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(11)
+    rng, corpus = random.Random(11), numbered(600)
     monkeypatch.setattr(module, "_COMMIT", 50)
-    corpus = [Passage(f"d{i * 7919 % 600:03}", "", f"word{i % 7} word{i % 11} common") for i in range(600)]
     queries = [f"word{n} word{n + 3} common" for n in range(8)]
     expected = repr(build(corpus).search(queries, 20))
-    # One passage to see whether there is any, 200 for the language, 600 for each of checksum, checksum, ids, indexing
-    # and again the checksum; the last two kills come when the index is about to be declared whole.
-    points = [rng.randint(1, 3201) for _ in range(6)] + [rng.randint(2002, 2601) for _ in range(12)] + [0, 0]
-    arguments = [sys.executable, "-c", KILLED, str(tmp_path), ",".join(map(str, points))]
-    done = subprocess.run(
-        arguments, env={"PYTHONPATH": str(ROOT), "PATH": ""}, stdout=subprocess.PIPE, text=True, check=True
-    )
-    assert done.stdout.split() == ["9"] * 20
+    # One passage to see whether there is any, 200 for the language, 600 for each of checksum, ids, indexing and again
+    # the checksum; the last two kills come when the index is about to be declared whole.
+    points = [rng.randint(1, 2600) for _ in range(6)] + [rng.randint(1402, 2001) for _ in range(12)] + [0, 0]
+    output = python(KILLED, str(tmp_path), ",".join(map(str, points))).communicate()[0]
+    assert output.split() == ["9"] * 20
     indexed = []
     for number in range(20):
         assert not list((tmp_path / str(number)).glob("*/meta.json"))
@@ -222,43 +177,6 @@ def test_indexing_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
         indexed.append(int(retriever.build_index().split()[3]))
     assert indexed[-2:] == [0, 0]
     assert len(set(indexed)) > 5  # what was committed was not done again
-
-
-PROCESS = """
-import sys
-from rag_notes.retrieval.bm25 import bm25
-from rag_notes.types import Passage
-corpus = [Passage(str(i), "", f"word{i % 7} word{i % 11} common") for i in range(300)]
-print("ready", flush=True)
-sys.stdin.readline()
-hits = bm25(corpus, cache=sys.argv[1]).search(["word3 word5 common"], 4)[0]
-print([(hit.passage.id, hit.score) for hit in hits])
-"""
-
-
-def test_processes_that_build_at_once_agree_and_leave_one_entry(tmp_path: Path) -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error::RuntimeWarning", "-c", PROCESS, str(tmp_path / "cache")],
-            env={"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": str(seed), "PATH": ""},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in (1, 2, 3)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    outputs = {process.communicate()[0] for process in processes}
-    assert [process.returncode for process in processes] == [0, 0, 0]
-    assert len(outputs) == 1
-    assert "'" in outputs.pop()
-    assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
 def test_one_command_indexes_an_official_file_and_a_data_set_that_names_the_passages_finds_the_index(
@@ -280,11 +198,3 @@ def test_one_command_indexes_an_official_file_and_a_data_set_that_names_the_pass
     assert "all there" in capsys.readouterr().out
     assert main(["retrieval", *data, "--top-k", "1"]) == 0
     assert "| 100.0 [20.7, 100.0] | 1 |" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("option", ["retriever.k1=0.9", "retriever.b=0"])
-def test_the_constants_of_the_formula_are_no_settings(option: str) -> None:
-    with pytest.raises(ConfigError, match=option.partition("=")[0]):
-        load_config([option])
-    with pytest.raises(ConfigError, match=r"retriever\.memory_mb"):
-        load_config(["retriever.memory_mb=3"])

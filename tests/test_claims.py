@@ -4,7 +4,6 @@ import asyncio
 import multiprocessing
 import signal
 import sqlite3
-import time
 from collections import Counter
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -24,12 +23,18 @@ ANSWER = Response("Paris", "stop", 1, 1, 0.1)
 
 def ask_all(base_url: str, store: str, prompts: list[str], barrier: Any = None) -> None:
     async def run() -> None:
-        async with LLM("tiny", store=ResponseStore(store), base_url=base_url, concurrency=8, timeout=60.0) as llm:
+        opened = ResponseStore(store, lease=1.0)
+        async with LLM("tiny", store=opened, base_url=base_url, concurrency=8, timeout=60.0) as llm:
             await asyncio.gather(*(llm.ask(prompt) for prompt in prompts))
 
     if barrier is not None:
         barrier.wait(60)
     asyncio.run(run())
+
+
+def claims(path: str | Path) -> list[Any]:
+    with sqlite3.connect(path) as db:
+        return db.execute("SELECT * FROM claims").fetchall()
 
 
 def test_two_processes_that_ask_the_same_make_each_request_once(tmp_path: Path) -> None:
@@ -46,11 +51,6 @@ def test_two_processes_that_ask_the_same_make_each_request_once(tmp_path: Path) 
     assert len(seen) == len(PROMPTS) == len(ResponseStore(store))
     assert max(seen.values()) == 1
     assert claims(store) == []
-
-
-def claims(path: str) -> list[Any]:
-    with sqlite3.connect(path) as db:
-        return db.execute("SELECT * FROM claims").fetchall()
 
 
 def test_what_a_killed_process_had_under_way_is_all_that_is_asked_again(tmp_path: Path) -> None:
@@ -76,8 +76,7 @@ def test_what_a_killed_process_had_under_way_is_all_that_is_asked_again(tmp_path
 
 
 def test_a_claim_keeps_others_from_asking_until_the_answer_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "store.sqlite"
-    first, second = ResponseStore(path), ResponseStore(path)
+    first, second = (ResponseStore(tmp_path / "store.sqlite") for _ in range(2))
     with Loopback(tmp_path / "requests.log") as server:
 
         async def use() -> Response:
@@ -95,56 +94,63 @@ def test_a_claim_keeps_others_from_asking_until_the_answer_is_there(tmp_path: Pa
         assert len(server.seen()) == 1
 
 
-def test_a_call_that_failed_gives_its_claim_back(tmp_path: Path) -> None:
+def test_calls_that_fail_or_are_given_up_give_their_claims_back(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     with Loopback(tmp_path / "requests.log") as server:
 
         async def use() -> None:
-            async with LLM("tiny", store=ResponseStore(path), base_url=server.base_url, max_retries=0) as llm:
+            async with LLM("tiny", store=str(path), base_url=server.base_url, max_retries=0) as llm:
                 with pytest.raises(LLMError):
                     await llm.ask("broken <500>")
+                assert claims(path) == []
                 stalled = asyncio.create_task(llm.ask("stalled <hang>"))
                 await asyncio.to_thread(server.when_seen(2).recv, 1)
-                assert len(claims(str(path))) == 1
-                stalled.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await stalled
+                assert len(claims(path)) == 1
+            with pytest.raises(asyncio.CancelledError):
+                await stalled
 
         asyncio.run(use())
-    assert claims(str(path)) == []
+    assert claims(path) == []
 
 
-def test_a_claim_is_renewed_while_its_owner_lives_and_expires_after_it(tmp_path: Path) -> None:
-    path, key = str(tmp_path / "store.sqlite"), "a key"
-    owner, other = ResponseStore(path, lease=0.3), ResponseStore(path)
-    assert owner.claim(key)
-    assert not other.claim(key)
-    ((_, _, until),) = claims(path)
-    while claims(path)[0][2] == until:  # ends as soon as the lease was renewed; a missing renewal is a time-out
-        time.sleep(0.01)
-    assert not other.claim(key)
-    owner.close()  # as if gone: renews no more
-    while not other.claim(key):
-        time.sleep(0.01)
+def test_a_call_renews_its_claim_while_it_lasts(tmp_path: Path) -> None:
+    path, other = tmp_path / "store.sqlite", ResponseStore(tmp_path / "store.sqlite")
+    renewed = asyncio.Event()
+
+    class Renewing(ResponseStore):
+        def renew(self, key: str) -> None:
+            ((_, _, before),) = claims(path)
+            super().renew(key)
+            ((_, _, after),) = claims(path)
+            assert after > before
+            assert not other.claim(key)
+            renewed.set()
+
+    with Loopback(tmp_path / "requests.log") as server:
+
+        async def use() -> None:
+            async with LLM("tiny", store=Renewing(path, lease=0.3), base_url=server.base_url) as llm:
+                stalled = asyncio.create_task(llm.ask("stalled <hang>"))
+                await asyncio.wait_for(renewed.wait(), 30)  # only a failing test waits so long
+            stalled.cancel()
+
+        asyncio.run(use())
 
 
-def test_a_claim_of_a_process_that_is_gone_is_taken_over_at_once(tmp_path: Path) -> None:
-    path = str(tmp_path / "store.sqlite")
-    process = CONTEXT.Process(target=claim_and_die, args=(path,))
-    process.start()
-    process.join(60)
-    assert len(claims(path)) == 1
-    assert ResponseStore(path).claim("a key")  # though its lease is an hour
-
-
-def claim_and_die(path: str) -> None:
-    assert ResponseStore(path, lease=3600.0).claim("a key")
-
-
-def test_an_answered_request_cannot_be_claimed() -> None:
-    store = ResponseStore(":memory:")
-    request = {"model": "tiny"}
-    assert store.claim(request_key(request))
-    assert not store.claim(request_key(request))
-    store.put(request, ANSWER)
-    assert not store.claim(request_key(request))
+def test_claims_end_by_an_answer_a_release_or_with_their_lease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first, second = (ResponseStore(tmp_path / "store.sqlite", lease=5.0) for _ in range(2))
+    assert first.claim("a key")
+    assert not second.claim("a key")
+    second.release("a key")  # which is not its own
+    assert not second.claim("a key")
+    ((_, _, until),) = claims(tmp_path / "store.sqlite")
+    monkeypatch.setattr("time.time", lambda: until + 0.1)
+    assert second.claim("a key")
+    first.renew("a key")  # which it has lost
+    assert not first.claim("a key")
+    second.release("a key")
+    monkeypatch.undo()
+    assert first.claim("a key")
+    assert first.claim(request_key({"model": "tiny"}))
+    first.put({"model": "tiny"}, ANSWER)
+    assert not second.claim(request_key({"model": "tiny"}))

@@ -2,31 +2,33 @@
 
 import asyncio
 import socket
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
-from rag_notes.llm.client import (
-    LLM,
-    FatalLLMError,
-    LLMError,
-    Price,
-    SpendingLimitError,
-)
-from rag_notes.llm.sources import openai_compatible
-from rag_notes.llm.store import Response, ResponseStore
-from rag_notes.methods.vanilla import vanilla
-from rag_notes.retrieval.bm25 import BM25, bm25
-from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Progress
-from rag_notes.types import Passage, Question
-from tests.loopback import Loopback, Seen, body_hash
+from rag_notes.config import ConfigError, build_llm, load_config
+from rag_notes.llm import client as client_module
+from rag_notes.llm.client import LLM, FatalLLMError, LLMError, Price, SpendingLimitError
+from rag_notes.llm.completion import SCORED, read_body, read_completion
+from rag_notes.llm.errors import UnreachedError
+from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
+from tests.loopback import Loopback, body_hash
 from tests.scripted import asked
 
+NO_ANSWER = ["garbage", "halfjson", "stranger", "nochoice", "badtext", "uncut", "abort"]
+PASSING = ["429", "500", "503", "busy", "reset", "half", "ssh", *NO_ANSWER]
 KEY = "hunter2-correct-horse-battery"
-OPENAI_KEY = "sk-proj-abcDEF123456_7890"
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.001)
+    monkeypatch.setattr(client_module, "PAUSE", 0.001)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -36,227 +38,157 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 
 
 @pytest.fixture(scope="module")
-def retriever() -> BM25:
-    return bm25(
-        [Passage("p1", "Paris", "Paris is a city in France."), Passage("p2", "Rome", "Rome is old.")], cache=None
-    )
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    """A server that refuses what reasoning models refuse."""
+    with Loopback(tmp_path_factory.mktemp("strict") / "requests.log", strict=True) as running:
+        yield running
 
 
-def client(server: Loopback, store: ResponseStore | None = None, **options: Any) -> LLM:
-    store = ResponseStore(":memory:") if store is None else store
-    settings: dict[str, Any] = {"store": store, "base_url": server.base_url, "timeout": 30.0} | options
-    return LLM("tiny", **settings)
+def client(server: Loopback, **options: Any) -> LLM:
+    settings: dict[str, Any] = {"store": ResponseStore(":memory:"), "base_url": server.base_url, "timeout": 30.0}
+    return LLM("tiny", **settings | options)
+
+
+def ask(llm: LLM, prompt: str, **options: Any) -> Response:
+    return asked(llm, lambda llm: llm.ask(prompt, **options))
 
 
 def met(server: Loopback, llm: LLM, prompt: str, repeat: int = 0) -> list[str]:
     """What the requests for one prompt met, in order."""
-    return [seen.met for seen in server.seen() if seen.hash == sent_hash(llm, prompt, repeat)]
-
-
-def sent_hash(llm: LLM, prompt: str, repeat: int = 0) -> str:
-    seed = None if llm.sampling["seed"] is None else llm.sampling["seed"] + repeat
-    body = {
-        "model": "tiny",
-        "messages": [{"role": "user", "content": prompt}],
-        "temperature": 0.1,
-        "top_p": 0.9,
-        "seed": seed,
-        "max_tokens": 1280,
-        "logprobs": False,
-    }
-    return body_hash({name: value for name, value in body.items() if value is not None})
+    sampling = {name: value for name, value in llm.sampling.items() if value is not None}
+    body = {"model": "tiny", "messages": [{"role": "user", "content": prompt}], **sampling}
+    if repeat:
+        body["seed"] += repeat
+    return [seen.met for seen in server.seen() if seen.hash == body_hash(body)]
 
 
 def test_an_answer_is_read_counted_and_stored(server: Loopback) -> None:
     llm = client(server)
-    response = asked(llm, lambda llm: llm.ask("What is the capital of France?"))
-    assert response.finish_reason == "stop"
-    assert response.text.endswith(sent_hash(llm, "What is the capital of France?")[:6])
-    assert (response.prompt_tokens, response.completion_tokens, response.retries) == (7, 7, 0)
+    response = ask(llm, "What is the capital of France?")
+    assert met(server, llm, "What is the capital of France?") == ["ok"]  # and so nothing is sent that is not set
+    assert (response.finish_reason, response.prompt_tokens, response.completion_tokens) == ("stop", 7, 7)
+    assert (response.endpoint, response.served_as) == (server.base_url[7:-3], "tiny")
     assert (llm.usage.sent, llm.usage.stored, llm.usage.prompt_tokens, llm.usage.completion_tokens) == (1, 0, 7, 7)
     ((_, request, stored),) = llm.store.rows()
-    assert stored == response
+    assert stored == response == ask(llm, "What is the capital of France?")
     assert request == llm.request("What is the capital of France?")
+    assert (llm.usage.sent, llm.usage.stored) == (1, 1)
 
 
-@pytest.mark.parametrize("fault", ["429", "500"])
-def test_a_passing_fault_is_retried_and_the_retries_recorded(server: Loopback, fault: str) -> None:
+@pytest.mark.parametrize("fault", PASSING)
+def test_what_may_pass_is_tried_again_and_an_error_that_lasts_is_never_stored(server: Loopback, fault: str) -> None:
     llm, prompt = client(server, max_retries=2), f"passing <{fault} {fault}>"
-    response = asked(llm, lambda llm: llm.ask(prompt))
+    response = ask(llm, prompt)
     assert met(server, llm, prompt) == [fault, fault, "ok"]
     assert response.retries == llm.usage.retries == 2
-    ((_, _, stored),) = llm.store.rows()
-    assert stored.retries == 2
-
-
-@pytest.mark.parametrize("fault", ["429", "500"])
-def test_a_lasting_fault_is_tried_one_time_more_than_max_retries(server: Loopback, fault: str) -> None:
-    llm, prompt = client(server, max_retries=2), f"lasting <{fault} {fault} {fault} {fault}>"
-    with pytest.raises(LLMError, match=f"{fault}") as error:
-        asked(llm, lambda llm: llm.ask(prompt))
+    llm, prompt = client(server, max_retries=2), f"lasting <{' '.join([fault] * 4)}>"
+    with pytest.raises(LLMError, match=f"^{server.base_url}: ") as error:
+        ask(llm, prompt)
     assert not isinstance(error.value, FatalLLMError)
+    assert isinstance(error.value, UnreachedError) == (fault in ("reset", "half", "ssh"))
     assert met(server, llm, prompt) == [fault] * 3
-    assert len(llm.store) == 0
-    assert (llm.usage.sent, llm.usage.errors) == (0, 1)
+    assert (len(llm.store), llm.usage.sent, llm.usage.errors) == (0, 0, 1)
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("fault", "kind", "message"),
     [
-        ("garbage", "not a chat completion"),
-        ("halfjson", "not a chat completion"),
-        ("stranger", "not a chat completion"),
-        ("nochoice", "not a chat completion"),
-        ("badtext", "not a chat completion"),
-        ("badusage", "no token usage"),
-        ("nousage", "no token usage"),
-        ("uncut", "cut off"),
+        ("401", FatalLLMError, "refused the API key .*environment variable"),
+        ("nokey", FatalLLMError, "refused the API key"),
+        ("404", FatalLLMError, r"check llm\.model=tiny"),
+        ("quota quota", FatalLLMError, "no credit .*same command continues"),
+        ("credit", FatalLLMError, "Insufficient Balance"),
+        ("error", FatalLLMError, "no credit .*not for you"),
+        ("later", FatalLLMError, "asks to wait 3600 s; the same command continues"),
+        ("400", FatalLLMError, "gives no log-probabilities"),
+        ("both", FatalLLMError, r"refuses llm\.temperature .*set llm\.temperature=null"),
+        ("detail", FatalLLMError, r"refuses llm\.seed .*set llm\.seed=null"),
+        ("moderated", LLMError, "status 403: Your input was flagged"),
+        ("listed", LLMError, "max_tokens is too large"),
+        ("filter", LLMError, "content filter withheld the answer"),
     ],
 )
-def test_what_is_no_completion_is_an_error_and_never_stored(server: Loopback, fault: str, message: str) -> None:
-    llm, prompt = client(server, max_retries=0), f"no completion <{fault}>"
+def test_a_refusal_is_not_retried_and_says_what_to_do(
+    server: Loopback, fault: str, kind: type[LLMError], message: str
+) -> None:
+    llm, prompt = client(server, max_retries=1), f"refused <{fault}>"
     with pytest.raises(LLMError, match=message) as error:
-        asked(llm, lambda llm: llm.ask(prompt))
-    assert not isinstance(error.value, FatalLLMError)
-    assert len(llm.store) == 0
-    assert (llm.usage.sent, llm.usage.errors) == (0, 1)
-    response = asked(llm, lambda llm: llm.ask(prompt))  # the next one is asked anew, not served from the failure
-    assert met(server, llm, prompt) == [fault, "ok"]
-    assert response.text
-
-
-def test_no_answer_in_time_is_an_error_and_never_stored(server: Loopback) -> None:
-    llm, prompt = client(server, timeout=0.2, max_retries=1), "silence <hang hang>"
-    with pytest.raises(LLMError, match=r"did not answer in time .* raise llm\.timeout"):
-        asked(llm, lambda llm: llm.ask(prompt))
-    assert met(server, llm, prompt) == ["hang", "hang"]
+        ask(llm, prompt)
+    assert type(error.value) is kind
+    assert met(server, llm, prompt) == fault.split()
     assert len(llm.store) == 0
 
 
-def test_an_answer_that_breaks_off_is_an_error_and_never_stored(server: Loopback) -> None:
-    llm, prompt = client(server, max_retries=0), "broken off <half>"
+def test_a_fatal_error_ends_all_further_calls_until_the_llm_is_entered_again(server: Loopback) -> None:
+    llm = client(server)
 
     async def use(llm: LLM) -> None:
-        await llm.ask("one that works")
-        with pytest.raises(LLMError, match="APIConnectionError") as error:
-            await llm.ask(prompt)
-        assert not isinstance(error.value, FatalLLMError)
-        assert len(llm.store) == 1
-        await llm.ask(prompt)
+        for prompt in ("first <401>", "second"):
+            with pytest.raises(FatalLLMError, match="refused the API key"):
+                await llm.ask(prompt)
 
     asked(llm, use)
-    assert met(server, llm, prompt) == ["half", "ok"]
+    assert met(server, llm, "second") == []
+    assert ask(llm, "second").text
 
 
-def test_an_answer_that_stays_empty_or_is_cut_is_an_answer_and_marked(server: Loopback) -> None:
-    llm = client(server, max_retries=2)
-    blank = asked(llm, lambda llm: llm.ask("say nothing <blank null blank blank>"))
-    assert met(server, llm, "say nothing <blank null blank blank>") == ["blank", "null", "blank"]
-    assert (blank.text, blank.finish_reason, blank.retries) == ("", "stop", 2)
-    assert (llm.usage.sent, llm.usage.completion_tokens, llm.usage.retries) == (3, 21, 2)  # each was paid
-    assert asked(llm, lambda llm: llm.ask("say too much <length>")).finish_reason == "length"
-    assert len(llm.store) == 2
+def test_one_refusal_costs_one_question_and_the_same_for_all_the_run(server: Loopback) -> None:
+    async def use(llm: LLM) -> list[type]:
+        prompts = [f"{number} <moderated moderated>" for number in range(6)]
+        return [type(error) for error in [await caught(llm, prompt) for prompt in prompts]]
+
+    async def caught(llm: LLM, prompt: str) -> BaseException:
+        with pytest.raises(LLMError) as error:
+            await llm.ask(prompt)
+        return error.value
+
+    assert asked(client(server), use) == [LLMError] * 4 + [FatalLLMError] * 2
+    llm = client(server)
+    ask(llm, "one that is answered")
+    assert asked(llm, use) == [LLMError] * 6
 
 
-@pytest.mark.parametrize(("fault", "message"), [("401", "refused the API key"), ("404", "does not know model 'tiny'")])
-def test_a_fault_that_every_call_would_meet_is_fatal_and_not_retried(
-    server: Loopback, fault: str, message: str
-) -> None:
-    llm, prompt = client(server), f"fatal <{fault}>"
-    with pytest.raises(FatalLLMError, match=message):
-        asked(llm, lambda llm: llm.ask(prompt))
-    assert met(server, llm, prompt) == [fault]
-    assert len(llm.store) == 0
-
-
-def test_nobody_there_is_fatal_and_names_the_address() -> None:
+def test_no_answer_in_time_is_an_error_and_nobody_there_is_fatal(server: Loopback) -> None:
+    llm, prompt = client(server, timeout=0.2, max_retries=1), "silence <hang hang>"
+    with pytest.raises(LLMError, match=r"did not answer in time; raise llm\.timeout"):
+        ask(llm, prompt)
+    assert met(server, llm, prompt) == ["hang", "hang"]
     with socket.create_server(("127.0.0.1", 0)) as unused:
         base_url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
     llm = LLM("tiny", store=ResponseStore(":memory:"), base_url=base_url, max_retries=0)
-    with pytest.raises(FatalLLMError, match=f"nobody answers at {base_url}"):
-        asked(llm, lambda llm: llm.ask("hello?"))
+    with pytest.raises(FatalLLMError, match=f"{base_url}: nobody answers .*same command continues"):
+        ask(llm, "hello?")
 
 
-def test_identical_requests_in_flight_are_sent_once(server: Loopback) -> None:
-    llm, prompt = client(server), "the same question"
-
-    async def use(llm: LLM) -> list[Response]:
-        return await asyncio.gather(*(llm.ask(prompt) for _ in range(20)), llm.ask("another question"))
-
-    *same, other = asked(llm, use)
-    assert met(server, llm, prompt) == ["ok"]
-    assert set(same) == {same[0]} != {other}
-    assert (llm.usage.sent, llm.usage.stored) == (2, 19)
+def test_an_answer_that_stays_empty_is_kept_and_every_one_is_paid(server: Loopback) -> None:
+    llm = client(server, max_retries=2, price=Price(0.0, 1e6))
+    blank = ask(llm, "say nothing <blank null blank blank>")
+    assert met(server, llm, "say nothing <blank null blank blank>") == ["blank", "null", "blank"]
+    assert (blank.text, blank.finish_reason, blank.retries) == ("", "stop", 2)
+    assert (llm.usage.sent, llm.usage.completion_tokens, llm.usage.retries, llm.usage.cost) == (3, 21, 2, 21.0)
+    assert [ask(llm, f"too much <{fault}>").finish_reason for fault in ("length", "cut")] == ["length", "length"]
 
 
-def test_identical_requests_in_flight_fail_together_and_are_sent_once(server: Loopback) -> None:
-    llm, prompt = client(server, max_retries=0), "the same failure <500>"
-
-    async def use(llm: LLM) -> list[Response | BaseException]:
-        return await asyncio.gather(*(llm.ask(prompt) for _ in range(5)), return_exceptions=True)
-
-    assert [type(error) for error in asked(llm, use)] == [LLMError] * 5
-    assert met(server, llm, prompt) == ["500"]
-
-
-def test_one_who_gives_up_does_not_take_the_answer_from_the_others(server: Loopback) -> None:
-    llm, prompt = client(server), "asked by two"
-
-    async def use(llm: LLM) -> Response:
-        first = asyncio.create_task(llm.ask(prompt))
-        second, third = asyncio.create_task(llm.ask(prompt)), asyncio.create_task(llm.ask(prompt))
-        await asyncio.sleep(0)
-        third.cancel()
-        assert await first == await second
-        with pytest.raises(asyncio.CancelledError):
-            await third
-        return await second
-
-    assert asked(llm, use).text
-    assert met(server, llm, prompt) == ["ok"]
+@pytest.mark.parametrize("fault", ["uncut", "badtext", "filter", "abort"])
+def test_an_answer_that_cannot_be_used_is_paid_too(server: Loopback, fault: str) -> None:
+    llm = client(server, max_retries=5, price=Price(0.0, 1e6), max_cost=14.0)
+    with pytest.raises(LLMError) as error:
+        ask(llm, f"paid <{' '.join([fault] * 6)}>")
+    assert llm.usage.cost == (7.0 if fault == "filter" else 14.0)
+    assert isinstance(error.value, SpendingLimitError) == (fault != "filter")
 
 
-def test_a_stored_response_costs_no_call(server: Loopback, tmp_path: Path) -> None:
-    first = client(server, ResponseStore(tmp_path / "store.sqlite"))
-    response = asked(first, lambda llm: llm.ask("asked before"))
-    second = client(server, ResponseStore(tmp_path / "store.sqlite"), price=Price(1.0, 1.0), max_cost=1.0)
-    assert asked(second, lambda llm: llm.ask("asked before")) == response
-    assert met(server, second, "asked before") == ["ok"]
-    assert (second.usage.sent, second.usage.stored, second.usage.prompt_tokens) == (0, 1, 0)
-
-
-def test_another_repeat_is_another_request_with_another_seed(server: Loopback) -> None:
-    llm, prompt = client(server), "once more"
-
-    async def use(llm: LLM) -> list[Response]:
-        return [await llm.ask(prompt, repeat=repeat) for repeat in (0, 1, 0, 1)]
-
-    answers = asked(llm, use)
-    assert answers[:2] == answers[2:]
-    assert answers[0] != answers[1]
-    assert met(server, llm, prompt) == met(server, llm, prompt, repeat=1) == ["ok"]
-    assert sorted(request["repeat"] for _, request, _ in llm.store.rows()) == [0, 1]
-
-
-def test_without_a_seed_none_is_sent_and_repeats_are_still_apart(server: Loopback) -> None:
-    llm, prompt = client(server, seed=None), "once more without a seed"
+def test_usage_is_rounded_up_and_where_there_is_none_a_limit_ends_the_run(server: Loopback) -> None:
+    assert ask(client(server), "fractions <fraction>").prompt_tokens == 7
+    llm = client(server, price=Price(1.0, 1.0), max_cost=1.0)
 
     async def use(llm: LLM) -> None:
-        for repeat in (0, 1, 1):
-            await llm.ask(prompt, repeat=repeat)
+        with pytest.warns(RuntimeWarning, match="reports no token usage"):
+            assert (await llm.ask("no usage <nousage>")).completion_tokens == 0
+        with pytest.raises(SpendingLimitError, match="no token usage is reported"):
+            await llm.ask("another")
 
     asked(llm, use)
-    assert met(server, llm, prompt) == ["ok", "ok"]
-    assert len(llm.store) == 2
-
-
-def test_the_served_name_is_sent_and_the_model_kept_in_the_key(server: Loopback) -> None:
-    llm, prompt = client(server, served_as="tiny-q4.gguf"), "by another name"
-    asked(llm, lambda llm: llm.ask(prompt))
-    assert met(server, llm, prompt) == []
-    body = {name: value for name, value in llm.request(prompt).items() if name != "repeat"} | {"model": "tiny-q4.gguf"}
-    assert body_hash(body) in {seen.hash for seen in server.seen()}
-    assert [request["model"] for _, request, _ in llm.store.rows()] == ["tiny"]
 
 
 def test_the_spending_limit_stops_before_the_next_call(server: Loopback) -> None:
@@ -275,7 +207,49 @@ def test_the_spending_limit_stops_before_the_next_call(server: Loopback) -> None
     assert [len(met(server, llm, prompt)) for prompt in prompts] == [1, 1, 0, 0]
 
 
-def test_no_more_calls_than_concurrency_are_open_at_once(tmp_path: Path) -> None:
+def test_identical_requests_in_flight_are_sent_once_and_fail_together(server: Loopback) -> None:
+    llm = client(server, max_retries=0)
+
+    async def use(llm: LLM) -> list[Any]:
+        prompts = ["same"] * 5 + ["other"] + ["bad <500>"] * 3
+        return await asyncio.gather(*map(llm.ask, prompts), return_exceptions=True)
+
+    answers = asked(llm, use)
+    assert len(set(answers[:5])) == 1
+    assert answers[5] != answers[0]
+    assert [type(error) for error in answers[6:]] == [LLMError] * 3
+    assert [met(server, llm, prompt) for prompt in ("same", "other", "bad <500>")] == [["ok"], ["ok"], ["500"]]
+    assert (llm.usage.sent, llm.usage.stored) == (2, 6)
+
+
+def test_one_who_gives_up_does_not_take_the_answer_from_the_others(server: Loopback) -> None:
+    async def use(llm: LLM) -> Response:
+        first, second = (asyncio.create_task(llm.ask("asked by two")) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        return await second
+
+    llm = client(server)
+    assert asked(llm, use).text
+    assert met(server, llm, "asked by two") == ["ok"]
+
+
+def test_another_repeat_is_another_request_with_another_seed(server: Loopback) -> None:
+    for seed, requests in ((42, [["ok"], ["ok"]]), (None, [["ok", "ok"], ["ok", "ok"]])):
+        llm, prompt = client(server, seed=seed), f"once more, {seed}"
+
+        async def use(llm: LLM, prompt: str = prompt) -> list[Response]:
+            return [await llm.ask(prompt, repeat=repeat) for repeat in (0, 1, 0, 1)]
+
+        answers = asked(llm, use)
+        assert answers[:2] == answers[2:]
+        assert [met(server, llm, prompt, repeat if seed else 0) for repeat in (0, 1)] == requests
+        assert sorted(request["repeat"] for _, request, _ in llm.store.rows()) == [0, 1]
+
+
+def test_no_more_calls_than_concurrency_are_open_at_once_and_all_are_closed(tmp_path: Path) -> None:
     # The server answers only when 3 requests are open, and late, so fewer would never end and more would be seen by it.
     with Loopback(tmp_path / "requests.log", together=3, delay=0.1) as server:
 
@@ -283,71 +257,217 @@ def test_no_more_calls_than_concurrency_are_open_at_once(tmp_path: Path) -> None
             await asyncio.gather(*(llm.ask(f"question {number}") for number in range(21)))
 
         asked(client(server, concurrency=3, max_retries=0), use)
-        seen: list[Seen] = server.seen()
-    assert len(seen) == 21
-    assert max(request.simultaneous for request in seen) == 3
+        server.wait_until_left()
+        seen = server.seen()
+    assert (len(seen), max(request.simultaneous for request in seen)) == (21, 3)
 
 
-def test_leaving_the_client_closes_its_connections_while_its_event_loop_runs(tmp_path: Path) -> None:
-    with Loopback(tmp_path / "requests.log") as server:
-
-        async def use() -> None:
-            async with client(server) as llm:
-                await asyncio.gather(*(llm.ask(f"question {number}") for number in range(8)))
-            await asyncio.to_thread(server.wait_until_left)
-
-        asyncio.run(use())
-
-
-@pytest.mark.parametrize("key", [KEY, OPENAI_KEY])
 def test_the_api_key_is_sent_and_appears_nowhere(
-    server: Loopback, retriever: BM25, tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
+    server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The server repeats the Authorization header in the body of every error, so there is something to leak.
-    monkeypatch.setenv("SOME_KEY", key)
-    store = str(tmp_path / "store.sqlite")
-    llm = openai_compatible(
-        model="tiny", base_url=server.base_url, api_key_variable="SOME_KEY", store=store, max_retries=0
-    )
-    questions = [Question(f"q{number}", text, ("Paris",)) for number, text in enumerate(["Paris?", f"{key[:3]} <500>"])]
+    for key in (KEY, "sk-proj-abcDEF123456_7890"):
+        monkeypatch.setenv("SOME_KEY", f"{key}\n")  # as `echo KEY > file` leaves it
+        llm = client(server, store=str(tmp_path / "s.sqlite"), api_key_variable="SOME_KEY", max_retries=0)
+        for fault in ("500", "401"):
+            with pytest.raises(LLMError, match=r"(?i)authorization: Bearer \[key\]") as error:
+                ask(llm, f"{key[:3]} <{fault}>")
+            assert key not in str(error.value)
+        ask(llm, key[:3])
+        assert key not in repr(llm)
+        assert not any(key.encode() in path.read_bytes() for path in tmp_path.iterdir())
+    monkeypatch.setenv("SOME_KEY", "schlüssel")
+    with pytest.raises(ValueError, match="set the environment variable SOME_KEY"):
+        ask(client(server, api_key_variable="SOME_KEY"), "hello")
 
-    async def use(llm: LLM) -> None:
-        run = await evaluate([vanilla], questions, retriever, llm, folder=tmp_path / "run", progress=False)
-        assert run.info.samples == Progress(2, 2, 1)
-        assert "authorization: Bearer [key]" in str(run.sample("vanilla", "q1").error)
-        with pytest.raises(FatalLLMError) as error:
-            await llm.ask(f"{key[:3]} <401>")
-        assert key not in str(error.value)
-        assert "[key]" in str(error.value)
 
-    asked(llm, use)
-    assert key not in repr(llm)
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"run.json", "samples.jsonl", "store.sqlite"} <= {path.name for path in files}
-    assert [path.name for path in files if key.encode() in path.read_bytes()] == []
+def test_a_key_is_needed_where_a_model_is_asked_and_not_before() -> None:
+    llm = LLM("tiny", store=":memory:", base_url="https://api.openai.com/v1", api_key_variable="NO_SUCH_KEY")
+    with pytest.raises(ValueError, match="set the environment variable NO_SUCH_KEY"):
+        ask(llm, "hello")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"max_cost": 1.0}, r"max_cost needs the price of 'tiny'"),
-        ({"concurrency": 0}, r"llm\.concurrency must be at least 1, not 0"),
         ({"prompt_price": 1.0}, "set both"),
+        ({"extra_body": {"seed": 1}}, r"llm\.extra_body\.seed"),
+        ({"extra_body": {"stream": True}}, r"llm\.extra_body\.stream"),
+        ({"base_url": "http://me:secret@127.0.0.1:8000/v1"}, "without user or password"),
+        ({"base_url": "127.0.0.1:8000/v1"}, "expected for example http://127.0.0.1:8000/v1"),
+        ({"base_url": "ftp://localhost/v1"}, "expected for example"),
+        ({"base_url": "http:///v1"}, "expected for example"),
+        ({"base_url": "http://localhost:port/v1"}, "expected for example"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:
-    base: dict[str, Any] = {"base_url": "http://127.0.0.1:1/v1", "api_key_variable": "NO_SUCH_KEY", "store": ":memory:"}
-    with pytest.raises(ValueError, match=message):
-        openai_compatible(model="tiny", **(base | options))
+    with pytest.raises(ValueError, match=message) as error:
+        LLM("tiny", **{"store": ":memory:", **options})
+    assert "secret" not in str(error.value)
 
 
-def test_a_key_is_needed_where_a_model_is_asked_and_not_before() -> None:
-    settings: dict[str, Any] = {"base_url": "https://api.openai.com/v1", "api_key_variable": "NO_SUCH_KEY"}
-    llm = openai_compatible(model="tiny", store=":memory:", **settings)
+# What an endpoint may answer
 
-    async def ask() -> None:
-        async with llm:
-            pass
 
-    with pytest.raises(ValueError, match="set the environment variable NO_SUCH_KEY"):
-        asyncio.run(ask())
+def completion(content: Any, **changes: Any) -> dict[str, Any]:
+    choice = {"message": {"content": content}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 10, "completion_tokens": 20}
+    return {"choices": [choice | changes.pop("choice", {})], "usage": usage | changes.pop("usage", {}), **changes}
+
+
+def test_refusals_thoughts_and_parts_are_told_apart_from_the_answer(server: Loopback) -> None:
+    llm = client(server)
+    refused = ask(llm, "something bad <refusal>")
+    assert (refused.text, refused.finish_reason) == ("I cannot help with that.", "refusal")
+    thought = ask(llm, "think about it <think>", logprobs=True)
+    assert thought.reasoning == "Let me see."
+    assert thought.logprobs is not None
+    assert "".join(token for token, _ in thought.logprobs) == thought.text
+    cut = ask(llm, "think long <thinking>")
+    assert (cut.text, cut.reasoning, cut.finish_reason, cut.retries) == ("", "Let me", "length", 0)
+    beside = ask(llm, "think aside <reasoned>")
+    assert (beside.reasoning, beside.reasoning_tokens, beside.completion_tokens) == ("Let me see.", 5, 7)
+    parts, bracket = ask(llm, "in parts <parts>"), ask(llm, "in brackets <bracket>")
+    assert [(answer.text, answer.reasoning) for answer in (parts, bracket)] == [
+        ("Paris", "Hm."),
+        ("Paris", "Let me see."),
+    ]
+    assert llm.usage.reasoning_tokens == 5
+
+
+def test_a_thought_whose_beginning_the_template_wrote_is_one_too() -> None:
+    read = read_completion(completion("I see.\n</think>\n\nParis"))
+    assert (read.text, read.reasoning) == ("Paris", "I see.")
+    read = read_completion(completion("The tag <think> ends with </think>."))
+    assert (read.text, read.reasoning) == ("The tag <think> ends with </think>.", None)
+
+
+def test_reasoning_tokens_are_paid_whether_or_not_the_endpoint_adds_them_up() -> None:
+    details = {"completion_tokens_details": {"reasoning_tokens": 15}}
+    for total, paid in ((30, 20), (45, 35)):  # 10 + 20, as OpenAI counts; 10 + 20 + 15, as others do
+        read = read_completion(completion("Yes", usage={"total_tokens": total, **details}))
+        assert (read.completion_tokens, read.reasoning_tokens) == (paid, 15)
+
+
+@pytest.mark.parametrize("fault", ["nan", "few"])
+def test_log_probabilities_that_are_none_of_the_answer_are_asked_again_and_never_stored(
+    server: Loopback, fault: str
+) -> None:
+    llm = client(server, max_retries=1)
+    response = ask(llm, f"words <{fault} sure>", logprobs=True)
+    assert response.retries == 1
+    assert response.logprobs is not None
+    assert "".join(token for token, _ in response.logprobs) == response.text
+    with pytest.raises(LLMError, match="log-probabilit"):
+        ask(client(server, max_retries=0), f"other words <{fault}>", logprobs=True)
+
+
+def test_tokens_are_spelled_by_their_bytes_and_prompts_scored() -> None:
+    halves = [{"token": f"bytes:{n}", "bytes": list("😀".encode()[n : n + 2]), "logprob": -0.5} for n in (0, 2)]
+    tokens = [*halves, {"token": " fine", "bytes": None, "logprob": -1}]
+    read = read_completion(completion("😀 fine", choice={"logprobs": {"content": tokens}}))
+    assert read.logprobs == (("", -0.5), ("😀", -0.5), (" fine", -1.0))
+    prompt = [None, {"7": {"decoded_token": "Paris", "logprob": -2.0}}]
+    read = read_completion(completion("", prompt_logprobs=prompt), scored=True)
+    assert (read.finish_reason, read.text, read.logprobs) == (SCORED, "", (("Paris", -2.0),))
+
+
+def test_texts_of_a_server_are_made_fit_for_files_and_terminals(server: Loopback) -> None:
+    with pytest.raises(LLMError) as error:
+        ask(client(server, max_retries=0), "colour <escape>")
+    text = str(error.value)
+    assert text.isprintable()
+    assert "red" in text
+    assert len(text) <= 500
+    llm = client(server)
+    assert llm.request("prompt \ud800")["messages"] == [{"role": "user", "content": "prompt \ufffd"}]
+    body = read_body(b'{"a": ["\\ud83d\\ude00 \\uD800", {"b": 1}]}')
+    assert body == {"a": ["😀 \ufffd", {"b": 1}]}
+
+
+def test_another_model_or_server_that_answers_is_told(server: Loopback, tmp_path: Path) -> None:
+    store = str(tmp_path / "store.sqlite")
+    with pytest.warns(RuntimeWarning, match=r"was asked for tiny and /models/other\.gguf answered"):
+        assert ask(client(server, store=store), "two <alias>").model == "/models/other.gguf"
+    with pytest.warns(
+        RuntimeWarning, match=r":9/v1: is not where the stored answers .* 127\.0\.0\.1:\d+; another llm\.model"
+    ):
+        assert ask(client(server, store=store, base_url="http://127.0.0.1:9/v1"), "two <alias>").text
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ask(client(server, store=store), "two <alias>").text  # the same server
+        assert ask(LLM("tiny", store=store), "two <alias>").text  # none, nothing to compare
+        assert ask(client(server, served_as="tiny-2024-07-18"), "dated").model == "tiny-2024-07-18"
+
+
+# What may be sent
+
+
+@pytest.mark.parametrize(
+    ("setting", "unset"),
+    [("max_tokens", []), ("temperature", ["max_tokens"]), ("top_p", ["max_tokens", "temperature"])],
+)
+def test_a_refused_setting_is_named_with_what_to_set(strict: Loopback, setting: str, unset: list[str]) -> None:
+    more = r" and llm\.max_completion_tokens instead" if setting == "max_tokens" else ""
+    with pytest.raises(FatalLLMError, match=rf"refuses llm\.{setting} .*set llm\.{setting}=null{more}$"):
+        ask(client(strict, **dict.fromkeys(unset)), "refused")
+
+
+def test_reasoning_models_get_what_they_take(strict: Loopback) -> None:
+    unset: dict[str, Any] = dict.fromkeys(["temperature", "top_p", "max_tokens", "seed"])
+    further = {"max_completion_tokens": 4000, "reasoning_effort": "low", "extra_body": {"thinking": {"on": False}}}
+    llm = client(strict, **unset, **further, system="Be brief.", served_as="tiny-q4")
+    response, request = ask(llm, "Who built the bridge?"), llm.request("Who built the bridge?")
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who built the bridge?"}]
+    assert request == {"model": "tiny", "messages": messages, **unset, **further, "logprobs": False, "repeat": 0}
+    assert llm.store.get(request_key(request)) == response
+    sent = {"model": "tiny-q4", "messages": messages, "max_completion_tokens": 4000, "reasoning_effort": "low"}
+    assert body_hash(sent | {"thinking": {"on": False}}) == strict.seen()[-1].hash
+
+
+def test_keys_are_what_they_always_were() -> None:
+    llm = LLM("m", recordings=[], max_tokens=512)
+    settings = {"temperature": 0.1, "top_p": 0.9, "seed": 42, "max_tokens": 512}
+    messages = [{"role": "user", "content": "Why?"}]
+    request = {"model": "m", "messages": messages, **settings, "logprobs": True, "repeat": 2, "stop": ["\n"]}
+    assert llm.request("Why?", stop=["\n"], logprobs=True, repeat=2) == request
+    key = "de14bd871627b928d6ba50ad433229e78e28b23941f42e13f278e3aafc81a519"  # as before there were any others
+    assert request_key(llm.request("Why?")) == key
+
+
+@pytest.mark.parametrize("source", ["openai", "recorded", "local"])
+def test_every_source_takes_the_same_settings_by_the_same_names(source: str, tmp_path: Path) -> None:
+    options = [f"llm={source}", "llm.temperature=null", "llm.max_completion_tokens=99", "llm.extra_body={top_k: 5}"]
+    if source == "recorded":
+        options.append("llm.recordings=[]")
+    else:
+        options.append(f"llm.store={tmp_path / 's.sqlite'}")
+    llm = build_llm(load_config(options))
+    settings = {"temperature": None, "max_completion_tokens": 99, "extra_body": {"top_k": 5}}
+    assert llm.sampling.items() >= settings.items()
+    assert (llm.base_url is None) == (source == "recorded")
+    with pytest.raises(ConfigError, match=r"llm\.max_tokens: Input should be a valid integer"):
+        load_config([f"llm={source}", "llm.max_tokens=many"])
+
+
+# A store that fails
+
+
+class Failing(ResponseStore):
+    """A store whose disk is full when the first answer is put."""
+
+    def put(self, request: Any, response: Response) -> Response:
+        raise StoreError("there: the disk is full")
+
+
+def test_an_answer_that_cannot_be_stored_ends_the_run_and_nothing_more_is_asked(server: Loopback) -> None:
+    async def use(llm: LLM) -> None:
+        for prompt in ("paid", "not paid"):
+            with pytest.raises(FatalLLMError, match="disk is full"):
+                await llm.ask(prompt)
+
+    llm = client(server, store=Failing(":memory:"))
+    asked(llm, use)
+    assert met(server, llm, "paid") == ["ok"]
+    assert met(server, llm, "not paid") == []

@@ -11,7 +11,8 @@ from rag_notes.report.compare import CHANGES, Comparison, compare_runs
 from rag_notes.report.pairs import method_pairs
 from rag_notes.report.retrieval import retrieval_scores, retrieval_table
 from rag_notes.report.tables import results
-from rag_notes.running.records import Condition, RecordError, Run
+from rag_notes.running.records import Condition, Run
+from rag_notes.running.samples import RecordError
 from rag_notes.types import Dataset, Hit, Passage, Question
 from tests.made import changed, make_run, row_of
 

@@ -62,7 +62,13 @@ def test_every_study_composes_and_has_its_notebook(study: str) -> None:
 def test_the_defaults_in_conf_are_those_of_the_signature(file: Path) -> None:
     settings = composed(file.parent.name, file.stem)
     parameters = list(inspect.signature(target(settings)).parameters.values())[GIVEN[file.parent.name] :]
-    assert set(settings) - {"_target_"} == {parameter.name for parameter in parameters}
+    names = {parameter.name for parameter in parameters}
+    if file.parent.name == "llm":  # each source of answers shows the part of the settings that it needs
+        parameters = [
+            p for p in parameters if p.name in settings and p.name not in ("base_url", "concurrency", "timeout")
+        ]
+        names &= set(settings)
+    assert set(settings) - {"_target_"} == names
     # What a data set is read from has no default worth having; what was recorded is as it was recorded; a variant of a
     # method or retriever is there for its other settings.
     variant = file.parent.name in {"method", "retriever"} and file.stem != target(settings).__name__
@@ -85,7 +91,7 @@ def test_a_study_adds_variants_of_the_methods_chosen_with_all_their_settings() -
 @pytest.mark.parametrize(
     ("variant", "message"),
     [
-        ("short={method: deepnot}", "study.variants.short.method: 'deepnot' is no method; did you mean ['deepnote'"),
+        ("short={method: deepnot}", "study.variants.short.method: 'deepnot' is no method; did you mean deepnote"),
         ("short={max_step: 1}", "study.variants.short.method: None is no method"),
         ("vanilla={method: deepnote}", "study.variants.vanilla: a method has this name"),
         ("short={method: deepnote, max_stp: 1}", "study.variants.short.max_stp: no such option; did you mean max_step"),
@@ -122,7 +128,7 @@ def test_a_notebook_opened_in_notebooks_has_the_paths_of_the_folder_above(monkey
 def test_the_default_is_the_generated_world_from_recordings() -> None:
     config = load_config()
     assert list(config.dataset) == ["world"]
-    assert config.llm["_target_"] == "rag_notes.llm.sources.recorded"
+    assert config.llm["_target_"] == "rag_notes.llm.client.LLM"
     assert list(config.method)[-1] == "amber"
     assert set(config.method) == set(choices("method"))
 
@@ -177,7 +183,7 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
         (["+method.deepnote.max_stp=2"], "method.deepnote.max_stp: no such option; did you mean max_step"),
         (["llm.tempature=0.2"], "llm.tempature: no such option; did you mean llm.temperature"),
         (["limt=3"], "limt: no such option; did you mean limit"),
-        (["datset=mini"], "datset: no such option; did you mean dataset?"),
+        (["datset=mini"], "datset: no such option; did you mean dataset"),
         (["+anything=1"], "anything: no such option"),
         (["nonsense"], "nonsense: no such option"),
         (["dataset=hotpot"], "dataset=hotpot: no such dataset; there is hotpotqa"),
@@ -208,10 +214,9 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
         (["retriever=dense", "~retriever.encoder"], "retriever.encoder: is required and not set"),
         (["retriever=dense", "~retriever.encoder.model"], "retriever.encoder.model: is required and not set"),
         (["retriever=dense", "retriever.dtype=float8"], "retriever.dtype: Input should be 'float16' or 'float32'"),
-        (["retriever=dense", "retriever/index=hnw"], "retriever/index=hnw: no such retriever/index; there is hnsw"),
         (
-            ["retriever=dense", "retriever/index=hnsw", "retriever.index.links=many"],
-            "retriever.index.links: Input should be a valid integer (given: 'many')",
+            ["retriever=dense", "+retriever.search_parameters.nprobe=many"],
+            "retriever.search_parameters.nprobe: Input should be a valid integer (given: 'many')",
         ),
         (
             ["retriever=hybrid", "retriever.second.encoder._target_=rag_notes.nope.Encoder"],
@@ -225,7 +230,6 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
         (["retriever.stemming=yes please"], "retriever.stemming: Input should be a valid boolean"),
         (["llm.temperature=hot"], "llm.temperature: Input should be a valid number (given: 'hot')"),
         (["limit=ten"], "limit: Input should be a valid integer (given: 'ten')"),
-        (["retry_errors=maybe"], "retry_errors: Input should be a valid boolean (given: 'maybe')"),
         (["method.deepnote=3"], "method.deepnote: Input should be a valid dictionary (given: 3)"),
         (["dataset=mini", "~dataset.mini.path"], "dataset.mini.path: is required and not set"),
         (["method=[]"], "method: is required and not set"),
@@ -233,7 +237,7 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
             ["method.vanilla._target_=rag_notes.methods.nope"],
             "method.vanilla._target_: 'rag_notes.methods.nope' cannot",
         ),
-        (["method=[deepnote]"], "baseline=vanilla is not among the methods ['deepnote']; add it, name another one, or"),
+        (["method=[deepnote]", "baseline=vanilla"], "baseline=vanilla is not among the methods ['deepnote']; add it"),
         (["llm=openai,local"], "llm=openai,local: one is meant; a run for each of them: rag-notes run --multirun"),
         (["method=vanilla,deepnote"], "method=vanilla,deepnote: several stand in brackets: method=[vanilla,deepnote]"),
         (["dataset=mini,musique"], "dataset=mini,musique: several stand in brackets: dataset=[mini,musique]"),
@@ -248,7 +252,7 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
             "in llm.model or, where it answers in some stages alone, in",
         ),
         (["trained.data=dna"], "trained.data: Input should be 'dnalign', 'content_filter', 'chain_of_note'"),
-        (["+method.mine.top_k=3"], "method.mine._target_: expected MODULE.FUNCTION, found None"),
+        (["method.mine.top_k=3"], "method.mine._target_: name the function that it is, as MODULE.FUNCTION"),
     ],
 )
 def test_a_mistake_is_refused_with_what_would_do(options: list[str], message: str) -> None:
@@ -259,7 +263,7 @@ def test_a_mistake_is_refused_with_what_would_do(options: list[str], message: st
 
 
 def test_one_method_alone_is_compared_with_none() -> None:
-    assert load_config(["method=deepnote", "baseline=null"]).baseline is None
+    assert load_config(["method=deepnote"]).baseline is None
 
 
 def test_every_mistake_of_one_part_is_named_at_once() -> None:

@@ -1,150 +1,262 @@
-"""Files of data sets that are broken, empty, missing or in another form, and names that lead elsewhere."""
+"""Files that are broken or missing, corpora of every layout, gold ids, offset and limit, and the configurations."""
 
+import inspect
 import json
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from rag_notes.targets import load_target
 
-from rag_notes import datasets
+import rag_notes.datasets as datasets
 from rag_notes.config import ConfigError, load_config
 from rag_notes.datasets import DataError
+from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.datasets.selection import cut
-from rag_notes.types import Dataset, Question
-from tests.dataset_records import (
+from rag_notes.options import CONF, choices
+from rag_notes.types import Dataset, Passage
+from tests.test_datasets_formats import (
+    ARTICLE,
+    ASQA,
+    CRUD,
+    FLASH,
     HOTPOT,
+    IRCOT,
     MUSIQUE,
-    PLAIN,
-    SIMPLE,
-    Loader,
-    as_lines,
-    as_list,
-    refused,
-)
+    NQ,
+    OFFICIAL,
+    REALTIME,
+    STRATEGY,
+)  # fmt: skip
+
+ONE = {"id": "1", "question": "q", "answers": ["a"]}
+MISSING = object()
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b'{"a": 1}\n', "line 1: expected one JSON list of records"),
-        (b"", "line 1: expected one JSON list of records"),
-        (b'[\n{"a": }]', "line 2: not valid JSON: Expecting value at column 7"),
-        (b"[" + json.dumps(HOTPOT).encode() + b"\n\n{}]", "line 3: expected ',' or ']' after record index 0"),
-        (b"[" + json.dumps(HOTPOT).encode() + b",\n]", "line 2: not valid JSON: Expecting value at column 1"),
-        (b"[3]", "record index 0 (line 1): expected a JSON object, found an integer"),
-        (b"[\n] x", "line 2: expected nothing after the list of records"),
-        (b'[\n{"a": "caf\xe9"}]', "line 2: not valid UTF-8 (invalid continuation byte); save the file as UTF-8"),
-        (
-            rb'[{"a": "\ud83d\ude00 \ud83d"}]',
-            r"record index 0 (line 1): expected valid Unicode, found one half of a \ud... pair alone",
-        ),
-    ],
-)
-def test_broken_json_list(tmp_path: Path, content: bytes, problem: str) -> None:
-    path = tmp_path / "f.json"
-    path.write_bytes(content)
-    refused(f"f.json, {problem}", datasets.hotpotqa, str(path))
+def write(path: Path, content: Any) -> str:
+    """A list as a JSON list or as lines, by the file's name; bytes as they are."""
+    if isinstance(content, list) and path.suffix == ".jsonl":
+        content = "\n".join(map(json.dumps, content))
+    content = content if isinstance(content, (bytes, str)) else json.dumps(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b'\n\n{"a"}\n', "line 3: not valid JSON: Expecting ':' delimiter at column 5"),
-        (b"[1]\n", "line 1: expected a JSON object, found a list"),
-        (b"{}\n\xff\n", "line 1, field 'question': is missing, expected a string"),
-        (b"\n\xff\n", "line 2: not valid UTF-8 (invalid start byte); save the file as UTF-8"),
-        (
-            rb'{"question": "\udc00"}',
-            r"line 1: expected valid Unicode, found one half of a \ud... pair alone",
-        ),
-    ],
-)
-def test_broken_jsonl(tmp_path: Path, content: bytes, problem: str) -> None:
-    path = tmp_path / "f.jsonl"
-    path.write_bytes(content)
-    refused(f"f.jsonl, {problem}", datasets.webquestions, str(path))
-
-
-def test_broken_json_object(tmp_path: Path) -> None:
-    path = tmp_path / "f.json"
-    path.write_text('{"data":\n [}', encoding="utf-8")
-    refused("f.json, line 2: not valid JSON: Expecting value at column 3", datasets.squad, str(path))
-    path.write_text("[]", encoding="utf-8")
-    refused("f.json: expected a JSON object, found a list", datasets.squad, str(path))
-
-
-def test_byte_order_mark_and_unicode_line_separators_are_read(tmp_path: Path) -> None:
-    record = json.dumps(SIMPLE | {"question": "one\u2028two\x85three"}, ensure_ascii=False)
-    path = tmp_path / "f.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf" + record.encode() + b"\r\n")
-    assert datasets.webquestions(str(path)).questions[0].question == "one\u2028two\x85three"
-    path.write_bytes(b"\xef\xbb\xbf" + json.dumps([HOTPOT | {"question": "\U0001f600"}]).encode())
-    assert datasets.hotpotqa(str(path)).questions[0].question == "\U0001f600"
-
-
-@pytest.mark.parametrize(
-    "loader", [getattr(datasets, name) for name in datasets.__all__ if name not in {"DataError", "world"}]
-)
-def test_missing_file_names_the_option(tmp_path: Path, loader: Loader) -> None:
-    with pytest.raises(FileNotFoundError) as error:
-        loader(str(tmp_path / "gone"), name="mine")
-    message = (
-        f"{tmp_path}/gone: no such file; put it there (see `rag-notes download`) "
-        "or set dataset.mine.path=PATH to where it is"
-    )
-    assert str(error.value) == message
-
-
-@pytest.mark.parametrize(
-    ("part", "problem"),
-    [
-        ({"offset": -1}, "dataset.mine.offset: expected 0 to 1, found -1: there are 2 questions"),
-        ({"limit": 0}, "dataset.mine.limit: expected 1 or more, or null for all, found 0"),
-        ({"offset": 2}, "dataset.mine.offset: expected 0 to 1, found 2: there are 2 questions"),
-    ],
-)
-def test_cuts_that_leave_nothing(part: dict[str, int], problem: str) -> None:
-    data = Dataset("mine", (Question("1", "q"), Question("2", "q")), ())
+def refused(message: str, loader: Callable[..., Any], path: str, **options: Any) -> None:
     with pytest.raises(DataError) as error:
-        cut(data, **part)
-    assert str(error.value) == problem
-
-
-def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
-    path = as_list(tmp_path / "f.json")
-    message = "f.json: holds no questions; put the data set's file there or set dataset.hotpotqa.path=PATH"
-    refused(message, datasets.hotpotqa, path)
+        loader(path, **options)
+    said = str(error.value).replace(f"{Path(path).parent}/", "")
+    assert all(part in said for part in message.split(" … ")), said
 
 
 @pytest.mark.parametrize(
-    ("loader", "record", "listed"),
+    ("loader", "record", "changes", "problem"),
     [
-        (datasets.hotpotqa, HOTPOT, "hotpotqa"),
-        (datasets.twowikimultihopqa, HOTPOT, "twowikimultihopqa"),
-        (datasets.musique, MUSIQUE, "musique"),
+        (datasets.hotpotqa, HOTPOT, {"_id": MISSING}, "Object missing required field `_id`"),
+        (datasets.hotpotqa, HOTPOT, {"question": " "}, r"Expected `str` matching regex '\\S' - at `$.question`"),
+        (datasets.hotpotqa, HOTPOT, {"answer": None}, "Expected `str`, got `null` - at `$.answer`"),
+        (datasets.hotpotqa, HOTPOT, {"context": [["T", ["x", 1]]]}, "got `int` - at `$.context[0][1][1]`"),
+        (datasets.twowikimultihopqa, HOTPOT, {"supporting_facts": [["T"]]}, "length 2 - at `$.supporting_facts[0]`"),
+        (datasets.strategyqa, STRATEGY, {"answer": "yes"}, "Expected `bool`, got `str` - at `$.answer`"),
+        (datasets.asqa, ASQA, {"qa_pairs": []}, "Expected `array` of length >= 1 - at `$.qa_pairs`"),
+        (datasets.asqa, ASQA, {"docs": [{"id": "1", "title": "T"}]}, "`docs`: expected a `text`"),
+        (datasets.musique, MUSIQUE, {"id": "x"}, r"Expected `str` matching regex '^\\dhop\\d?__' - at `$.id`"),
+        (datasets.nq_open, NQ, {"answers": MISSING}, "expected a field `answers`, `answer` or `golden_answers`"),
+        (datasets.nq_open, NQ, {"answers": "a"}, "Expected `array | null`, got `str` - at `$.answers`"),
+        (datasets.triviaqa, ONE, {"passages": ["Doc 2: x"]}, "`passages`: expected 'Document n (Title: title): text'"),
+        (datasets.realtimeqa, REALTIME, {"answer": ["3"]}, "`answer`: expected indices of `choices`, found '3'"),
+        (datasets.ircot, IRCOT, {"answers_objects": [{"spans": []}]}, ">= 1 - at `$.answers_objects[0].spans`"),
+        (datasets.flashrag, FLASH, {"metadata": []}, "Expected `object | null`, got `array` - at `$.metadata`"),
+        (datasets.plain, ONE, {"gold_id": ["p"]}, "`gold_id` is not a field, did you mean `gold_ids`? (id, "),
+        (datasets.plain, ONE, {"task": "long"}, "Invalid enum value 'long' - at `$.task`"),
+        (datasets.plain, ONE, {"qa_pairs": [{"question": "p"}]}, "required field `answers` - at `$.qa_pairs[0]`"),
     ],
-)
-def test_a_file_without_the_papers_questions_is_refused(
-    tmp_path: Path, loader: Loader, record: dict[str, Any], listed: str
+)  # fmt: skip
+def test_a_malformed_record_is_refused_with_file_record_and_field(
+    tmp_path: Path, loader: Callable[..., Any], record: dict[str, Any], changes: dict[str, Any], problem: str
 ) -> None:
-    path = (as_lines if loader is datasets.musique else as_list)(tmp_path / "f", record)
-    message = (
-        f"f: holds none of the papers' 500 questions (dataset.mine.questions=papers); expected the official "
-        f"development set, which `rag-notes download dataset={listed}` gets"
-    )
-    refused(message, loader, path, name="mine", questions="papers")
+    changed = {key: value for key, value in (record | changes).items() if value is not MISSING}
+    for file, location in (("f.jsonl", "f.jsonl, line 2"), ("f.json", "f.json, record index 1")):
+        if loader is datasets.plain and file == "f.json":
+            continue
+        refused(f"{location} … {problem}", loader, write(tmp_path / file, [record, changed]))
 
 
-@pytest.mark.parametrize("name", ["../mine", "a/b", "a\\b", "", "..", ".hidden", "-f", "a\n", "a\0"])
-def test_a_name_that_leads_out_of_a_folder_is_refused(tmp_path: Path, name: str) -> None:
-    path = as_lines(tmp_path / "f.jsonl", PLAIN)
-    with pytest.raises(ValueError, match=r"expected a name that file names can hold: .*; found "):
-        datasets.plain(path, name=name)
-    with pytest.raises(ConfigError, match=r"dataset\.plain\.name: Value error, expected a name that file"):
-        load_config(["dataset=plain", f"dataset.plain.name={json.dumps(name)}"])
+@pytest.mark.parametrize(
+    ("loader", "file", "content", "problem"),
+    [
+        (datasets.hotpotqa, "f.json", b'{"a": 1}', "f.json: Expected `array`, got `object`"),
+        (datasets.hotpotqa, "f.json", b"", "f.json: Input data was truncated"),
+        (datasets.hotpotqa, "f.json", b'[{"a": }]', "f.json: JSON is malformed: invalid character (byte 7)"),
+        (datasets.hotpotqa, "f.json", b"[3]", "f.json, record index 0: Expected `object`, got `int`"),
+        (datasets.squad, "f.json", {"data": [ARTICLE | {"title": 3}]}, "f.json: Expected `str` … at `$.data[0].title`"),
+        (datasets.crud, "f.json", CRUD | {"questanswer_2docs": CRUD["questanswer_1doc"]}, "2docs: expected 2 texts"),
+        (datasets.webquestions, "f.jsonl", b'\n\n{"a"}\n', "f.jsonl, line 3: JSON is malformed"),
+        (datasets.webquestions, "f.jsonl", b"\n\xff\n", "f.jsonl, line 2: not valid UTF-8 (invalid start byte)"),
+        (datasets.webquestions, "f.jsonl", rb'{"question": "\udc00 and"}', "f.jsonl, line 1: JSON is malformed"),
+        (datasets.webquestions, "f.jsonl", b"", "f.jsonl: holds no questions; put the data set's file there or set"),
+        (datasets.webquestions, "f.jsonl", [ONE, ONE | {"id": "2"}, ONE], "the question id '1' is used 2 times"),
+        (datasets.webquestions, "f.jsonl.gz", b"\x1f\x8b", "f.jsonl.gz, after line 0: cannot be read on ("),
+        (datasets.nq_open, "f.jsonl", [ONE | {"ctxs": [{"id": 7, "title": t, "text": "x"} for t in "TU"]}], "'7' stand"),
+    ],
+)  # fmt: skip
+def test_a_broken_file_is_named(
+    tmp_path: Path, loader: Callable[..., Any], file: str, content: Any, problem: str
+) -> None:
+    refused(problem, loader, write(tmp_path / file, content))
 
 
-def test_a_name_in_any_script_is_taken(tmp_path: Path) -> None:
-    path = as_lines(tmp_path / "f.jsonl", PLAIN)
-    assert [datasets.plain(path, name=name).name for name in ("数据-1.0", "My set")] == ["数据-1.0", "My set"]
-    assert load_config(["dataset=plain", "dataset.plain.name='数据-1.0'"]).dataset["plain"]["name"] == "数据-1.0"
+def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "p.jsonl", [{"id": "p1", "title": "T", "text": "x"}])
+    for field, value in (("gold_ids", "T2"), ("gold_titles", "p2")):
+        path = write(tmp_path / "q.jsonl", [ONE | {field: [value]}])
+        refused(f"q.jsonl, line 1, `gold_ids` … p.jsonl has no '{value}'", datasets.plain, path, corpus=corpus)
+    write(tmp_path / "p.jsonl", [{"id": "p1", "Title": "T", "text": "x"}])
+    refused("p.jsonl, line 1: `Title` is not a field, did you mean `title`?", datasets.plain, path, corpus=corpus)
+    path = write(tmp_path / "s.json", [STRATEGY])
+    other = write(tmp_path / "p.json", {"Pim-1": OFFICIAL["Pim-1"]})
+    refused("record index 0, `evidence`: expected paragraphs of p.json", datasets.strategyqa, path, corpus=other)
+    path = write(tmp_path / "qa.jsonl", [REALTIME])
+    results = write(tmp_path / "r.jsonl", [{"question_id": "v_0", "search_result": []}])
+    refused("r.jsonl: the question 'v_0' is not in qa.jsonl", datasets.realtimeqa, path, search_results=results)
+    refused("set either search_results or corpus", datasets.realtimeqa, path, search_results=results, corpus=results)
+
+
+@pytest.mark.parametrize("loader", [getattr(datasets, name) for name in datasets.__all__ if name != "DataError"])
+def test_a_missing_file_is_named_with_the_option(tmp_path: Path, loader: Callable[..., Any]) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"/gone: no such file; put it there \(see `rag-notes download`\) or set"
+    ):
+        loader(str(tmp_path / "gone"))
+    path = write(tmp_path / "q.jsonl", [ONE])
+    with pytest.raises(FileNotFoundError, match=r"/gone.jsonl: no such file; .* or set dataset\.mine\.corpus=PATH"):
+        datasets.webquestions(path, name="mine", corpus=str(tmp_path / "gone.jsonl"))
+
+
+def test_a_byte_order_mark_and_other_separators_of_lines_are_read(tmp_path: Path) -> None:
+    record = json.dumps(ONE | {"question": "one\u2028two\x85three"}, ensure_ascii=False).encode()
+    path = write(tmp_path / "f.jsonl", b"\xef\xbb\xbf" + record + b"\r\n\r\n")
+    assert datasets.webquestions(path).questions[0].question == "one\u2028two\x85three"
+    path = write(tmp_path / "f.json", b"\xef\xbb\xbf" + json.dumps([HOTPOT | {"question": "\U0001f600"}]).encode())
+    assert datasets.hotpotqa(path).questions[0].question == "\U0001f600"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "passages"),
+    [
+        ("c.jsonl", '{"id": 1, "text": "x"}\n\n{"id": 2, "text": "y"}', [("1", "", "x"), ("2", "", "y")]),
+        ("c.jsonl", '{"id": "1", "contents": "T\\nx\\ny"}\n', [("1", "T", "x\ny")]),
+        ("c.jsonl", '{"id": "1", "title": "T", "contents": "x\\ny", "more": 0}\n', [("1", "T", "x\ny")]),
+        ("c.jsonl", '\ufeff{"id": "é", "text": "x"}\r\n\u3000\r\n{"id": "2", "text": "\u2028y"}\r\n', [("é", "", "x"), ("2", "", "\u2028y")]),  # noqa: E501
+        ("c.tsv", 'id\ttext\ttitle\n1\t"a ""b"" c"\tT\n2\tplain\t\n', [("1", "T", 'a "b" c'), ("2", "", "plain")]),
+        ("c.tsv", "\nid\ttext\ttitle\r\n1\tx\tT\r\n", [("1", "T", "x")]),
+        ("c.jsonl", "", []),
+        ("c.tsv", "id\ttext\ttitle\n", []),
+        ("c.txt", " 新闻一 \r\n\n新闻二\n新闻一\n", [("新闻一", "", "新闻一"), ("新闻二", "", "新闻二")]),
+    ],
+)  # fmt: skip
+def test_corpus_layouts(tmp_path: Path, file: str, content: str, passages: list[tuple[str, str, str]]) -> None:
+    corpus = datasets.webquestions(write(tmp_path / "q.jsonl", [ONE]), corpus=write(tmp_path / file, content)).corpus
+    assert tuple(corpus) == tuple(Passage(*passage) for passage in passages)
+    count = len(passages)
+    assert [corpus[number] for number in range(-count, count)] == 2 * list(corpus)  # each on its own
+    assert (corpus[::2], corpus[count:]) == (tuple(corpus)[::2], ())
+    with pytest.raises(IndexError):
+        corpus[count]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("c.csv", "", "expected a file that ends in .jsonl, .tsv or .txt"),
+        ("c.jsonl", '{"id": "1", "text": "x"}\n{"id": "1", "text": "y"}', "c.jsonl, line 2: … already used"),
+        ("c.jsonl", '{"id": "1", "text": " "}', "c.jsonl, line 1: expected a `text`, or `contents` of a title"),
+        ("c.jsonl", '{"id": "1", "contents": "T"}', "c.jsonl, line 1: expected a `text`, or `contents`"),
+        ("c.jsonl", '{"id": true, "text": "x"}', "c.jsonl, line 1: Expected `int | str | null`"),
+        ("c.jsonl", '{"title": "T", "text": "x"}', "c.jsonl, line 1: expected an `id`"),
+        ("c.tsv", "text\ttitle\n", "c.tsv, line 1: expected the header id, text, title"),
+        ("c.tsv", "id\ttext\ttitle\n1\tx\n", "c.tsv, line 2: expected 3 columns (id, text, title), found 2"),
+        ("c.tsv", "id\ttext\ttitle\n1\t\tT\n", "c.tsv, line 2: expected a `text`"),
+        ("c.txt", b"fine\ncaf\xe9\n", "c.txt, line 2: not valid UTF-8"),
+    ],
+)  # fmt: skip
+def test_a_malformed_corpus_is_refused(tmp_path: Path, file: str, content: Any, message: str) -> None:
+    corpus = write(tmp_path / file, content)
+    refused(message, datasets.webquestions, write(tmp_path / "q.jsonl", [ONE]), corpus=corpus)
+    if file == "c.jsonl" and "already used" not in message:  # also where only one passage of the file is looked up
+        with pytest.raises(DataError, match=r"c\.jsonl, byte 0: "):
+            CorpusFile(corpus, "corpus.out")[0]
+
+
+def test_a_folder_is_read_in_the_order_of_its_file_names_and_once_finished(tmp_path: Path) -> None:
+    (tmp_path / "news").mkdir()
+    for name, text in (("part_2", "c\na\n"), ("part_1", "a\nb"), (".hidden", "d")):
+        write(tmp_path / "news" / name, text)
+    path, corpus = write(tmp_path / "q.jsonl", [ONE]), str(tmp_path / "news")
+    assert [passage.text for passage in datasets.webquestions(path, corpus=corpus).corpus] == ["a", "b", "c"]
+    write(tmp_path / "news" / "part_3.part", "half")
+    refused("news/part_3.part: is not finished; run the download again", datasets.webquestions, path, corpus=corpus)
+
+
+def trivia(path: Path, paragraphs: list[tuple[str, str]]) -> Dataset:
+    records = [
+        {"id": index, "question": "q", "answers": ["a"], "passages": [f"Document 1 (Title: {title}): {text}"]}
+        for index, (title, text) in enumerate(paragraphs)
+    ]
+    return datasets.triviaqa(write(path, records))
+
+
+def test_the_names_of_a_pool_depend_on_the_contents_and_not_on_their_order(tmp_path: Path) -> None:
+    paragraphs = [("A B", "1"), ("A/B", "1"), ("A B", "2"), ("C", "3"), ("???", "4"), ("C", "3")]
+    corpus = trivia(tmp_path / "1.jsonl", paragraphs).corpus
+    random.Random(1).shuffle(paragraphs)
+    assert set(trivia(tmp_path / "2.jsonl", paragraphs).corpus) == set(corpus)
+    assert [passage.id for passage in corpus if passage.title != "A B"] == ["A_B-39ddd052605f", "C", "passage"]
+
+
+def test_gold_ids_are_set_where_the_corpus_holds_all_gold_paragraphs(tmp_path: Path) -> None:
+    contexts = [{"title": "T", "text": "x", "isgold": True}, {"title": "U", "text": "y", "isgold": True}]
+    path = write(tmp_path / "n.jsonl", [ONE | {"ctxs": contexts}])
+    lines = [{"id": "c1", "title": "U", "text": "y"}, {"id": "c2", "title": "T", "text": "x"}]
+    for present, gold_ids in ((lines, ("c2", "c1")), (lines[:1], ())):
+        (question,) = datasets.nq_open(path, corpus=write(tmp_path / "c.jsonl", present)).questions
+        assert (question.gold_ids, question.gold_titles) == (gold_ids, ("T", "U"))
+
+
+@pytest.mark.parametrize(("offset", "limit", "ids"), [(0, 1, "0"), (1, None, "12"), (1, 1, "1"), (2, 9, "2")])
+def test_offset_and_limit_cut_the_questions_but_not_the_pool(
+    tmp_path: Path, offset: int, limit: int | None, ids: str
+) -> None:
+    whole = trivia(tmp_path / "t.jsonl", [("a", "x"), ("b", "x"), ("c", "x")])
+    data = cut(whole, offset=offset, limit=limit)
+    assert "".join(question.id for question in data.questions) == ids
+    assert (whole.selection, data.selection, data.corpus) == ("all", "offset/limit", whole.corpus)
+    assert cut(whole, limit=3) == whole
+    with pytest.raises(DataError, match=r"offset=3, limit=None leave none of its 3 questions"):
+        cut(whole, offset=3)
+
+
+def test_the_papers_questions_have_to_be_in_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "h.json", [HOTPOT])
+    message = "h.json: holds none of the papers' 500 questions (dataset.hotpotqa.questions=papers); expected the offi"
+    refused(message, datasets.hotpotqa, path, questions="papers")
+
+
+@pytest.mark.parametrize("name", choices("dataset"))
+def test_every_configuration_fits_its_loader(name: str) -> None:
+    text = (CONF / "dataset" / f"{name}.yaml").read_text(encoding="utf-8")
+    assert text.startswith(f"# @package dataset.{name}\n") and "icence: " in text
+    options = yaml.safe_load(text)
+    loader = load_target(options.pop("_target_"))
+    assert set(options) == {*inspect.signature(loader).parameters, "offset", "limit"}
+    assert (options["name"], options["offset"], options["limit"]) == (name, "${offset}", "${limit}")
+    with pytest.raises(ConfigError, match=rf"dataset\.{name}\.lim: no such option; did you mean limit"):
+        load_config([f"dataset={name}", f"+dataset.{name}.lim=1"])
+
+
+def test_a_name_that_leads_out_of_a_folder_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.mini\.name: .*expected a name that file names can hold"):
+        load_config(["dataset=mini", "dataset.mini.name=../x"])

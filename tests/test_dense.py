@@ -1,6 +1,10 @@
-"""Dense retrieval keeps the contract of a retriever, exactly, and approximate search says what it misses."""
+"""Dense retrieval: exact rankings, vectors that a kill does not lose, and approximate search that is measured."""
 
-from collections.abc import Callable, Sequence
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,231 +13,185 @@ import pytest
 
 pytest.importorskip("faiss", reason="dense retrieval needs the extra `dense`")
 
-from rag_notes.retrieval import search as vector_search
+from rag_notes.retrieval import dense
 from rag_notes.retrieval.base import Retriever, corpus_checksum
-from rag_notes.retrieval.dense import DenseRetriever, dense
-from rag_notes.retrieval.encoders import Vectors
-from rag_notes.retrieval.search import exact, hnsw, ivf
-from rag_notes.retrieval.vectors import VectorFile, encode_corpus, passage_text
+from rag_notes.retrieval.dense import DenseRetriever
+from rag_notes.retrieval.encoders import Vectors, passage_text
 from rag_notes.types import Hit, Passage
 from tests.encoding import WordEncoder, corpus
 
 QUERIES = ["a heron at the river", "coffee with milk", "kiln", "acorn oak canal", "nothing known", ""]
 
 
-def made(passages: Sequence[Passage], folder: Path, **options: Any) -> DenseRetriever:
-    return dense(passages, **{"encoder": WordEncoder(), "cache": str(folder), "batch_size": 8, **options})
+def make(passages: Sequence[Passage], folder: Path, **options: Any) -> DenseRetriever:
+    return DenseRetriever(passages, **{"encoder": WordEncoder(), "cache": str(folder), "batch_size": 8, **options})
 
 
 def ids(hits: Sequence[Hit]) -> list[str]:
     return [hit.passage.id for hit in hits]
 
 
-def ranked(passages: Sequence[Passage], query: str, dtype: str = "float32") -> list[tuple[str, float]]:
+def ranking(passages: Sequence[Passage], query: str, dtype: str = "float32") -> list[tuple[str, float]]:
     """Every passage with its score, straight from the definition, best first, ties by id."""
-    encoder = WordEncoder()
-    (wanted,) = encoder.encode_queries([query]).astype(np.float64)
-    scored = []
+    (expected,) = WordEncoder().encode_queries([query]).astype(np.float64)
+    scores = []
     for passage in passages:
-        (vector,) = encoder.encode_passages([passage_text(passage)]).vectors.astype(dtype)
-        score = round(sum(float(a) * float(b) for a, b in zip(vector, wanted, strict=True)), 6)
-        scored.append((passage.id, score))
-    return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
+        (vector,) = WordEncoder().encode_passages([passage_text(passage)]).astype(dtype)
+        score = round(sum(float(a) * float(b) for a, b in zip(vector, expected, strict=True)), 6)
+        scores.append((passage.id, score))
+    return sorted(scores, key=lambda pair: (-pair[1], pair[0]))
+
+
+def distinct(size: int) -> list[Passage]:
+    """Passages of three words, no two of the same."""
+    return [
+        Passage(f"d{number}", "", f"w{number} w{number * 7 % size} w{number * 13 % size}") for number in range(size)
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("top_k", [1, 5, 60, 500])
-def test_rankings_are_those_of_the_definition(tmp_path: Path, dtype: str, top_k: int) -> None:
-    passages = corpus(80)
-    retriever: Retriever = made(passages, tmp_path, dtype=dtype)
+def test_rankings_are_those_of_the_definition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, top_k: int
+) -> None:
+    monkeypatch.setattr(dense, "_BLOCK", 17)  # vectors compared together
+    passages = corpus(60)
+    retriever: Retriever = make(passages, tmp_path, dtype=dtype)
     for query, hits in zip(QUERIES, retriever.search(QUERIES, top_k), strict=True):
-        expected = ranked(passages, query, dtype)[:top_k]
+        expected = ranking(passages, query, dtype)[:top_k]
         assert ids(hits) == [name for name, _ in expected]
         assert [hit.score for hit in hits] == pytest.approx([score for _, score in expected], abs=1.1e-6)
-        assert all(hit.passage in passages for hit in hits)
+        assert retriever.search([query], top_k) == [hits]
 
 
-def test_ties_are_in_the_order_of_the_ids_however_many(tmp_path: Path) -> None:
-    names = [f"p{number:03}" for number in np.random.default_rng(0).permutation(300)]
-    passages = [Passage(name, "", "oak and acorn") for name in names] + corpus(20)
-    (hits,) = made(passages, tmp_path).search(["oak and acorn"], 7)
-    assert ids(hits) == [f"p{number:03}" for number in range(7)]
-    assert {hit.score for hit in hits} == {1.0}
+def test_a_description_holds_what_decides_the_ranking(tmp_path: Path) -> None:
+    passages, encoder = corpus(20), WordEncoder(instruction="find ")
+    assert make(passages, tmp_path, encoder=encoder).describe() == {
+        "name": "dense",
+        "dtype": "float32",
+        "index_factory": None,
+        "encoder": encoder.describe(),
+        "corpus": {"passages": 20, "sha256": corpus_checksum(passages)},
+    }
 
 
-def test_a_query_has_the_same_hits_whatever_it_is_searched_with(tmp_path: Path) -> None:
-    retriever = made(corpus(300), tmp_path)
-    together = retriever.search(QUERIES * 10, 9)
-    for query, hits in zip(QUERIES, together, strict=False):
-        assert retriever.search([query], 9) == [hits]
-    assert together[: len(QUERIES)] == together[-len(QUERIES) :]
+class BadEncoder(WordEncoder):
+    """Gives the passages of its second batch, or queries, vectors that are changed."""
 
-
-def test_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passages = corpus(100)
-    whole = made(passages, tmp_path).search(QUERIES, 10)
-    monkeypatch.setattr(vector_search, "BLOCK", 7)
-    assert made(passages, tmp_path, dtype="float32").search(QUERIES, 10) == whole
-
-
-def test_there_are_as_many_hits_as_asked_for_or_passages(tmp_path: Path) -> None:
-    retriever = made(corpus(12), tmp_path)
-    assert [len(hits) for hits in retriever.search(["qwertyuiop", ""], 5)] == [5, 5]
-    assert [len(hits) for hits in retriever.search(QUERIES, 99)] == [12] * len(QUERIES)
-    assert retriever.search([], 5) == []
-
-
-def test_describe_says_everything_that_decides_the_ranking(tmp_path: Path) -> None:
-    passages = corpus(30)
-    described = made(passages, tmp_path, encoder=WordEncoder(instruction="find: ")).describe()
-    assert described["name"] == "dense"
-    assert described["encoder"]["query_instruction"] == "find: "
-    assert described["index"] == {"kind": "exact"}
-    assert described["corpus"] == {"passages": 30, "sha256": corpus_checksum(passages)}
-    assert (described["vectors"]["dtype"], described["vectors"]["truncated"]) == ("float32", 0)
-    assert len(described["vectors"]["sha256"]) == 64
-
-
-def test_the_cache_has_a_folder_for_each_corpus_encoder_and_dtype(tmp_path: Path) -> None:
-    made(corpus(30), tmp_path)
-    encoder = WordEncoder(instruction="find: ")
-    made(corpus(30), tmp_path, encoder=encoder)
-    assert (encoder.batches, len(list(tmp_path.iterdir()))) == ([], 1)
-    made(corpus(31), tmp_path)
-    made(corpus(30), tmp_path, dtype="float16")
-    made(corpus(30), tmp_path, encoder=WordEncoder(model="other"))
-    assert len(list(tmp_path.iterdir())) == 4
-
-
-def test_a_folder_of_vectors_that_is_named_must_fit(tmp_path: Path) -> None:
-    made(corpus(30), tmp_path, vectors=str(tmp_path / "mine"))
-    encoder = WordEncoder()
-    made(corpus(30), tmp_path, vectors=str(tmp_path / "mine"), encoder=encoder)
-    assert encoder.batches == []
-    with pytest.raises(ValueError, match=r"corpus\.passages: 30, but 31 is asked for"):
-        made(corpus(31), tmp_path, vectors=str(tmp_path / "mine"))
-
-
-def test_bad_input_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="the corpus is empty"):
-        made([], tmp_path)
-    passages = corpus(10)
-    with pytest.raises(ValueError, match=f"two passages of the corpus have the id '{passages[0].id}'"):
-        made([*passages, passages[0]], tmp_path)
-    retriever = made(passages, tmp_path)
-    with pytest.raises(ValueError, match="top_k is 0"):
-        retriever.search(["oak"], 0)
-    with pytest.raises(TypeError, match="pass a list"):
-        retriever.search("oak", 5)
-
-
-class Unfit(WordEncoder):
-    """Encodes queries otherwise than passages."""
-
-    def __init__(self, vectors: Callable[[int], Vectors]) -> None:
+    def __init__(self, passages: Any = None, queries: Any = None) -> None:
         super().__init__()
-        self.vectors = vectors
+        self.changes = passages, queries
+
+    def encode_passages(self, texts: Sequence[str]) -> Vectors:
+        vectors = super().encode_passages(texts)
+        return self.changes[0](vectors.copy()) if self.changes[0] and len(self.batches) == 2 else vectors
 
     def encode_queries(self, queries: Sequence[str]) -> Vectors:
-        return self.vectors(len(queries))
+        vectors = super().encode_queries(queries)
+        return self.changes[1](vectors) if self.changes[1] else vectors
 
 
-def test_query_vectors_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    retriever = made(corpus(10), tmp_path, encoder=Unfit(lambda count: np.ones((count, 7), np.float32)))
-    with pytest.raises(ValueError, match=r"gives queries 7 dimensions, the vectors in .* have 24"):
-        retriever.search(["oak"], 5)
-    retriever = made(corpus(10), tmp_path, encoder=Unfit(lambda count: np.full((count, 24), np.nan, np.float32)))
-    with pytest.raises(ValueError, match="not finite"):
-        retriever.search(["oak"], 5)
+def first(value: float) -> Any:
+    def change(vectors: Vectors) -> Vectors:
+        vectors[0, 3] = value
+        return vectors
+
+    return change
 
 
-# approximate search
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"encoder": BadEncoder(queries=lambda vectors: vectors[:, :7])}, r"shape \(1, 7\), not \(1, 24\)"),
+        ({"encoder": BadEncoder(queries=lambda vectors: vectors * np.nan)}, "finite numbers"),
+        ({"encoder": BadEncoder(first(np.nan))}, "the vector of passage 'd[0-9]+' is not finite in float32"),
+        ({"encoder": BadEncoder(first(1e6)), "dtype": "float16"}, "is not finite in float16; use another dtype"),
+        ({"encoder": BadEncoder(lambda vectors: vectors[:, 4:])}, r"arrays of \[\(8, 24\), \(8, 20\)"),
+        ({"encoder": BadEncoder(lambda vectors: vectors[1:])}, r"20 texts arrays of"),
+        ({"index_factory": "HNWS32"}, "retriever.index_factory='HNWS32' cannot be built"),
+        (
+            {"index_factory": "SQ8", "search_parameters": {"efSearch": 9}},
+            r"retriever.search_parameters=\{'efSearch': 9\}",
+        ),
+    ],
+)
+def test_vectors_and_settings_that_do_not_fit_are_refused(tmp_path: Path, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(corpus(20), tmp_path, **options).search(["heron"], 2)
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> VectorFile:
-    """Vectors of 1,500 texts, many of them alike."""
-    return encode_corpus(corpus(1500), WordEncoder(), tmp_path_factory.mktemp("vectors"), progress=False)
+def test_corpora_and_searches_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="corpus is empty"):
+        make([], tmp_path)
+    with pytest.raises(ValueError, match=f"id '{corpus(9)[0].id}' is already used"):
+        make([*corpus(9), corpus(9)[0]], tmp_path)
+    retriever = make(corpus(9), tmp_path)
+    with pytest.raises(ValueError, match="top_k is 0"):
+        retriever.search(["heron"], 0)
+    assert retriever.search([], 3) == []
 
 
-def recall_at_10(file: VectorFile, found: Callable[[Vectors, int], np.ndarray[Any, Any]]) -> float:
-    """By inner products in numpy: the share of the ten nearest of 200 passages that are among those found."""
-    rows = np.linspace(0, len(file.vectors) - 1, 200).astype(int)
-    shares = []
-    for row in rows:
-        products = file.vectors.astype(np.float32) @ file.vectors[row].astype(np.float32)
-        hits = found(file.vectors[row : row + 1].astype(np.float32), 11)[0]
-        tenth = np.sort(np.delete(products, row))[-10]
-        others = [hit for hit in hits if hit not in (row, -1)]
-        # A passage as near as the tenth counts: which of equal ones is called the tenth says nothing of the index.
-        shares.append(min(10, sum(products[hit] >= tenth - 1e-6 for hit in others)) / 10)
-    return float(np.mean(shares))
+def test_vectors_are_encoded_once_in_batches_of_similar_length(tmp_path: Path) -> None:
+    encoder = WordEncoder()
+    first = make(corpus(50), tmp_path, encoder=encoder).search(QUERIES, 5)
+    lengths = [len(text) for batch in encoder.batches for text in batch]
+    assert lengths == sorted(lengths, reverse=True)
+    again = WordEncoder(instruction="")  # that of queries changes no passage
+    assert make(corpus(50), tmp_path, encoder=again).search(QUERIES, 5) == first
+    assert again.batches == []
+    for options in ({"encoder": WordEncoder(model="other")}, {"dtype": "float16"}, {"batch_size": 9}):
+        make(corpus(50), tmp_path, **options)
+    make(corpus(49), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 5  # a folder for each corpus, encoder and setting
 
 
-def test_all_lists_searched_is_exact_and_few_are_not(file: VectorFile) -> None:
-    whole = ivf(file, lists=20, probes=20)
-    some = ivf(file, lists=20, probes=1)
-    assert recall_at_10(file, lambda q, k: whole.search(q, k).rows) == 1.0
-    assert recall_at_10(file, lambda q, k: some.search(q, k).rows) < 1.0
-    assert some.describe()["recall@10"] < whole.describe()["recall@10"] <= 1.0
-    assert whole.describe()["sha256"] == some.describe()["sha256"]  # one index, searched in two ways
+@pytest.mark.parametrize(("batches", "encoded"), [(1, 10), (7, 9), (23, 6), (49, 1)])
+def test_a_killed_encoding_goes_on_with_its_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int, encoded: int
+) -> None:
+    """Ten chunks of 20 passages, each of five batches: what is written of a chunk is not encoded again."""
+    command = [sys.executable, "-m", "tests.encoding", str(tmp_path / "killed"), "200", str(batches)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    process = subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=False)
+    assert process.returncode == -signal.SIGKILL
+    monkeypatch.setattr(dense, "_CHUNK", 20)
+    encoder = WordEncoder()
+    make(corpus(200), tmp_path / "killed", encoder=encoder, batch_size=4)
+    assert len(encoder.batches) == 5 * encoded
+    make(corpus(200), tmp_path / "whole", batch_size=4)
+    resumed, whole = ([*folder.glob("*/vectors.npy")] for folder in (tmp_path / "killed", tmp_path / "whole"))
+    assert resumed[0].read_bytes() == whole[0].read_bytes()
 
 
-def distinct(tmp_path: Path) -> VectorFile:
-    """Vectors of texts that all differ, so that the ten nearest are no matter of opinion."""
-    passages = [Passage(f"d{number}", "", f"w{number} w{number // 7} w{number // 50}") for number in range(600)]
-    return encode_corpus(passages, WordEncoder(), tmp_path / "distinct", progress=False)
+@pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW16", "SQ8"])
+def test_approximate_search_says_what_it_misses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], factory: str
+) -> None:
+    passages = distinct(600)
+    retriever = make(passages, tmp_path / "a", index_factory=factory)
+    recall = retriever.describe()["recall@10"]
+    assert 0.1 < recall <= 1
+    assert f"{factory} {{}}: recall@10 {recall:.4f} against exact search" in capsys.readouterr().err
+    queries = [passage.text for passage in passages[:50]]
+    exact, near = make(passages, tmp_path / "a").search(queries, 10), retriever.search(queries, 10)
+    shared = [len(set(ids(a)) & set(ids(b))) for a, b in zip(exact, near, strict=True)]
+    assert sum(shared) / 500 == pytest.approx(recall, abs=0.15)
+    for query, hits in zip(queries[:3], near, strict=False):
+        scores = dict(ranking(passages, query))
+        assert [hit.score for hit in hits] == pytest.approx([scores[hit.passage.id] for hit in hits], abs=1.1e-6)
+        assert ids(hits) == ids(sorted(hits, key=lambda hit: (-hit.score, hit.passage.id)))
+    assert make(passages, tmp_path / "a", index_factory=factory).search(queries, 10) == near
+    assert "recall" not in capsys.readouterr().err
+    make(passages, tmp_path / "b", index_factory=factory)
+    first, second = (next(iter((tmp_path / name).glob("*/*.faiss"))).read_bytes() for name in "ab")
+    assert first == second
 
 
-def test_recall_is_that_of_an_independent_count(tmp_path: Path) -> None:
-    file = distinct(tmp_path)
-    for index in (ivf(file, lists=30, probes=2), hnsw(file, links=4, ef_construction=8, ef_search=8), ivf(file)):
-        counted = recall_at_10(file, lambda q, k, index=index: index.search(q, k).rows)  # type: ignore[misc]
-        assert index.describe()["recall@10"] == pytest.approx(counted, abs=0.005)
-    assert (
-        hnsw(file).describe()["recall@10"] > hnsw(file, links=4, ef_construction=8, ef_search=8).describe()["recall@10"]
-    )
-
-
-def test_recall_is_printed_once_for_each_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = distinct(tmp_path)
-    first = hnsw(file, links=8).describe()
-    shown = f"kind=hnsw, links=8, ef_construction=200, ef_search=128: recall@10 {first['recall@10']:.4f} against exact"
-    assert shown in capsys.readouterr().err
-    assert hnsw(file, links=8).describe() == first
-    assert capsys.readouterr().err == ""
-    assert hnsw(file, links=8, ef_search=16).describe()["sha256"] == first["sha256"]
-    assert "ef_search=16: recall@10" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", [ivf, hnsw])
-def test_the_same_vectors_give_the_same_index(tmp_path: Path, kind: Callable[[VectorFile], Any]) -> None:
-    first = kind(distinct(tmp_path / "a")).describe()
-    assert kind(distinct(tmp_path / "b")).describe() == first
-
-
-@pytest.mark.parametrize("kind", [ivf, hnsw])
-def test_a_damaged_index_is_named(tmp_path: Path, kind: Callable[[VectorFile], Any]) -> None:
-    file = distinct(tmp_path)
-    kind(file)
-    (path,) = file.folder.glob("*.faiss")
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ValueError, match=rf"{path.name} is damaged .*; delete it and .*\.json to build it again"):
-        kind(file)
-
-
-def test_more_lists_than_passages_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"retriever.index.lists=601, but the corpus has 600 passages"):
-        ivf(distinct(tmp_path), lists=601)
-
-
-@pytest.mark.parametrize("index", [exact, ivf, hnsw])
-def test_approximate_search_keeps_the_contract(tmp_path: Path, index: Any) -> None:
-    passages = corpus(60)
-    retriever = made(passages, tmp_path, index=index)
-    for query, hits in zip(QUERIES, retriever.search(QUERIES, 5), strict=True):
-        assert len(hits) == len(set(ids(hits))) == 5
-        assert [(-hit.score, hit.passage.id) for hit in hits] == sorted((-hit.score, hit.passage.id) for hit in hits)
-        scores = dict(ranked(passages, query))
-        assert all(hit.score == pytest.approx(scores[hit.passage.id], abs=1.1e-6) for hit in hits)
-    assert retriever.describe()["index"]["kind"] == index.__name__
+def test_search_parameters_trade_time_for_recall(tmp_path: Path) -> None:
+    recalls = [
+        make(distinct(600), tmp_path, index_factory="IVF32,Flat", search_parameters={"nprobe": probes}).describe()[
+            "recall@10"
+        ]
+        for probes in (1, 8, 32)
+    ]
+    assert recalls[0] < recalls[1] < recalls[2] == 1

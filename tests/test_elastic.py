@@ -1,21 +1,74 @@
-"""Searching a real Elasticsearch: scores, batches, and what a description says."""
+"""BM25 and kNN in a real Elasticsearch: rankings, the index and its alias, faults, and who may do what."""
 
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
-from rag_notes import datasets
-from rag_notes.retrieval.base import corpus_checksum
+import rag_notes.datasets as datasets
+from rag_notes.cli import main
+from rag_notes.config import build_datasets, build_retriever, load_config
+from rag_notes.datasets.corpus import passage_line
+from rag_notes.retrieval.base import RetrieverError, corpus_checksum
 from rag_notes.retrieval.bm25 import bm25
+from rag_notes.retrieval.cached import cached
+from rag_notes.retrieval.elastic import ElasticsearchBM25, ElasticsearchKNN
+from rag_notes.retrieval.encoders import Vectors
+from rag_notes.types import Hit, Passage
 from tests.corpora import BIRDS, plain_bm25, plain_words, random_corpus
-from tests.elastic import Secured
-from tests.elastic_proxy import Forward, Proxy
-from tests.indexed import expected, ids, indexed
+from tests.elastic import Secured, free_port, make_certificate
+from tests.elastic_proxy import Forward, Meddle, Proxy
+from tests.embeddings import EmbeddingServer
+from tests.encoding import WordEncoder
 from tests.samples import samples
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(600)]  # one server at a time
 
+CHUNK = ElasticsearchBM25.chunk
+CHINESE = [Passage("a", "青瓷", "青瓷在窑炉中烧成，釉色青绿。"), Passage("b", "潮汐", "月亮的引力使海水涨落。")]
+names = (f"test-{os.getpid()}-{number}" for number in itertools.count())
+
+
+def make(server: Secured, corpus: Sequence[Passage], kind: str = "bm25", **settings: Any) -> Any:
+    """A retriever over `corpus` that is not indexed."""
+    host = {} if "hosts" in settings else {"hosts": [server.url], "ca_file": server.ca_file}
+    common: dict[str, Any] = {"index": next(names), "replicas": 0} | host
+    if kind == "bm25":
+        return ElasticsearchBM25(corpus, **common | {"analyzer": "standard"} | settings)
+    return ElasticsearchKNN(corpus, **common | {"encoder": WordEncoder(), "batch_size": 8} | settings)
+
+
+def indexed(server: Secured, corpus: Sequence[Passage], kind: str = "bm25", **settings: Any) -> Any:
+    retriever = make(server, corpus, kind, **settings)
+    retriever.build_index(progress=False)
+    return retriever
+
+
+def ids(hits: Sequence[Hit]) -> list[str]:
+    return [hit.passage.id for hit in hits]
+
+
+def forward_all(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
+    return forward(body)
+
+
+def is_bulk(path: str) -> bool:
+    return path.partition("?")[0].endswith("_bulk")
+
+
+# BM25
+
 
 @pytest.mark.parametrize(("k1", "b", "shards"), [(1.2, 0.75, 1), (0.9, 0.4, 3), (2.0, 0.0, 2)])
-def test_scores_are_those_of_an_independent_bm25_however_many_shards(
+def test_scores_are_those_of_an_independent_bm25_whatever_the_shards(
     admin: Secured, k1: float, b: float, shards: int
 ) -> None:
     corpus = random_corpus(60, seed=1)
@@ -23,55 +76,47 @@ def test_scores_are_those_of_an_independent_bm25_however_many_shards(
     retriever = indexed(admin, corpus, k1=k1, b=b, shards=shards)
     queries = ["v", "w x", "z z y", "x unknown v"]
     for query, hits in zip(queries, retriever.search(queries, 25), strict=True):
-        # Elasticsearch keeps the factor k1 + 1 that Lucene dropped: the same order, other figures.
-        scores = [(k1 + 1) * score for score in plain_bm25(documents, query.split(), k1, b)]
-        wanted = expected(corpus, [round(score, 5) for score in scores], 25)
-        assert ids(hits) == [name for name, _ in wanted]
-        assert [hit.score for hit in hits] == pytest.approx([score for _, score in wanted], rel=1e-4)
+        scores = [round((k1 + 1) * score, 5) for score in plain_bm25(documents, query.split(), k1, b)]
+        ranking = sorted((-score, one.id) for one, score in zip(corpus, scores, strict=True) if score)[:25]
+        assert ids(hits) == [name for _, name in ranking]
+        assert [hit.score for hit in hits] == pytest.approx([-score for score, _ in ranking], rel=1e-4)
         assert {hit.passage for hit in hits} <= set(corpus)
 
 
-def test_a_title_weighs_as_told(admin: Secured) -> None:
+def test_the_score_of_a_title_is_weighted_and_fields_are_chosen(admin: Secured) -> None:
     corpus = random_corpus(40, seed=2)
-    retriever = indexed(admin, corpus, title_weight=3.0)
-    titles = plain_bm25([plain_words(passage.title) for passage in corpus], ["x", "v"], 1.2, 0.75)
-    texts = plain_bm25([plain_words(passage.text) for passage in corpus if passage.text], ["x", "v"], 1.2, 0.75)
-    by_text = dict(zip([passage.id for passage in corpus if passage.text], texts, strict=True))
-    scores = [2.2 * (3 * title + by_text.get(passage.id, 0.0)) for title, passage in zip(titles, corpus, strict=True)]
-    found = {hit.passage.id: hit.score for hit in retriever.search(["x v"], 40)[0]}
-    assert found == pytest.approx(dict(expected(corpus, scores, 40)), rel=1e-4)
+    hits = indexed(admin, corpus, title_weight=3.0).search(["x v"], 40)[0]
+    titles = plain_bm25([plain_words(one.title) for one in corpus], ["x", "v"])
+    texts = iter(plain_bm25([plain_words(one.text) for one in corpus if one.text], ["x", "v"]))
+    scores = {
+        one.id: 2.2 * (3 * title + (next(texts) if one.text else 0)) for one, title in zip(corpus, titles, strict=True)
+    }
+    assert {hit.passage.id: hit.score for hit in hits} == pytest.approx(
+        {name: score for name, score in scores.items() if score}, rel=1e-4
+    )
+    text_alone = indexed(admin, BIRDS, fields=["text"])
+    assert [ids(hits) for hits in text_alone.search(["kingfisher", "oak", "acorns"], 5)] == [["p2"], [], ["p3"]]
 
 
-def test_the_text_alone_can_be_searched(admin: Secured) -> None:
-    retriever = indexed(admin, BIRDS, fields=["text"])
-    assert [ids(hits) for hits in retriever.search(["kingfisher", "oak", "acorns"], 5)] == [["p2"], [], ["p3"]]
+def test_the_default_agrees_with_embedded_bm25_on_real_questions(admin: Secured) -> None:
+    data = datasets.hotpotqa(str(next(iter(sorted(samples("hotpotqa").glob("*.json"))))))
+    questions = [question.question for question in data.questions]
+    embedded = bm25(data.corpus, cache=None).search(questions, 5)
+    server = indexed(admin, data.corpus, analyzer="auto", shards=2)
+    assert server.describe()["analyzer"] == "english"
+    pairs = list(zip(embedded, server.search(questions, 5), strict=True))
+    assert sum(a[0].passage == b[0].passage for a, b in pairs) > 0.98 * len(questions)
+    assert sum(set(ids(a)) == set(ids(b)) for a, b in pairs) > 0.9 * len(questions)
 
 
-def test_a_batch_is_one_request_and_the_texts_are_sent_only_when_asked_for(admin: Secured) -> None:
-    answers: list[bytes] = []
-
-    def keep(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
-        status, answer = forward(body)
-        answers.append(answer if path.endswith("_msearch") else b"")
-        return status, answer
-
-    with Proxy(keep, admin) as proxy:
-        retriever = indexed(admin, BIRDS, hosts=[proxy.url])
-        assert [ids(hits) for hits in retriever.search(["water fish", "acorns", "xyzzy"], 2)] == [
-            ["p1", "p2"],
-            ["p3"],
-            [],
-        ]
-        assert len(proxy.sent("_msearch")) == 1
-        assert b"swallowed" in answers[-1]
-        [ranked] = retriever.rank(["water fish"], 2)
-        assert [name for name, _ in ranked] == ["p1", "p2"]
-        assert b"_source" not in answers[-1]
-        assert b"swallowed" not in answers[-1]
+def test_the_default_for_chinese_finds_two_characters_that_stand_together(admin: Secured) -> None:
+    retriever = indexed(admin, CHINESE, analyzer="auto")
+    assert retriever.describe()["analyzer"] == "cjk"
+    assert [ids(hits) for hits in retriever.search(["引力", "窑炉", "炉窑"], 2)] == [["b"], ["a"], []]
 
 
-def test_what_cannot_be_asked_is_refused(admin: Secured) -> None:
-    retriever = indexed(admin, BIRDS)
+def test_a_search_that_cannot_be_is_refused_and_a_description_says_what_decides_the_ranking(admin: Secured) -> None:
+    retriever = indexed(admin, BIRDS, k1=0.9, title_weight=2.0, index=(name := next(names)))
     assert retriever.search([], 3) == []
     with pytest.raises(ValueError, match="top_k is 0"):
         retriever.search(["water"], 0)
@@ -79,29 +124,445 @@ def test_what_cannot_be_asked_is_refused(admin: Secured) -> None:
         retriever.search("water", 3)
     with pytest.raises(ValueError, match=r"refused the search: .*window is too large"):
         retriever.search(["water"], 100_000)
+    described = retriever.describe()
+    assert described.pop("index").startswith(f"{name}-")
+    settings = {"analyzer": "standard", "k1": 0.9, "b": 0.75, "fields": ["title", "text"], "title_weight": 2.0}
+    corpus = {"passages": 4, "sha256": corpus_checksum(BIRDS)}
+    assert described == {"name": "elasticsearch", **settings, "server": "9.2.4", "corpus": corpus}
 
 
-def test_it_agrees_with_embedded_bm25_on_real_questions(admin: Secured) -> None:
-    """The minimal build has no stemmer; words are cut by the same rules, and lengths kept in the same byte."""
-    data = datasets.twowikimultihopqa(str(samples("2wikimultihopqa/dev.sample500.json")))
-    questions = [question.question.replace("'s", "").replace("’s", "") for question in data.questions]
-    ours = bm25(data.corpus, stemming=False, stop_words=False, cache=None).search(questions, 5)
-    theirs = indexed(admin, data.corpus, shards=2).search(questions, 5)
-    same_first = sum(a[0].passage == b[0].passage for a, b in zip(ours, theirs, strict=True))
-    same_five = sum(set(ids(a)) == set(ids(b)) for a, b in zip(ours, theirs, strict=True))
-    assert same_first / len(questions) > 0.98
-    assert same_five / len(questions) > 0.9
+# kNN
 
 
-def test_a_description_holds_what_decides_the_ranking_and_no_secret(admin: Secured) -> None:
-    described = indexed(admin, BIRDS, k1=0.9, title_weight=2.0).describe()
-    assert described == {
-        "name": "elasticsearch",
-        "analyzer": "standard",
-        "k1": 0.9,
-        "b": 0.75,
-        "fields": ["title", "text"],
-        "title_weight": 2.0,
-        "server": "9.2.4",
-        "corpus": {"passages": 4, "sha256": corpus_checksum(BIRDS)},
-    }
+WORDS = [f"{first}{second}" for first in "bdfghk" for second in ("an", "el", "in", "or", "um", "ash", "eck", "ill")]
+QUERIES = ["ban del fin", "hum", "gash keck", "dor dor bill kan", "unknown"]
+
+
+class ScaledEncoder(WordEncoder):
+    """Gives vectors of length 1, or with `normalize=False` longer ones for longer texts."""
+
+    def __init__(self, dimensions: int = 24, *, normalize: bool = True, **options: Any) -> None:
+        super().__init__(dimensions, **options)
+        self.normalize = normalize
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"normalize": self.normalize}
+
+    def _vector(self, text: str) -> Vectors:
+        return super()._vector(text) * np.float32(1 if self.normalize else len(text.split()) / 2)
+
+
+def passages(size: int) -> list[Passage]:
+    """Passages of 3 to 12 words, no two of the same words, with ids in no order."""
+    rng = np.random.default_rng(size)
+    return [
+        Passage(f"d{name}", str(rng.choice(WORDS)), f"number{name} " + " ".join(rng.choice(WORDS, rng.integers(2, 12))))
+        for name in rng.permutation(10 * size)[:size].tolist()
+    ]
+
+
+def dense_rankings(corpus: Sequence[Passage], encoder: WordEncoder, folder: Path, queries: list[str], k: int) -> Any:
+    pytest.importorskip("faiss", reason="dense retrieval needs the extra `dense`")
+    from rag_notes.retrieval.dense import DenseRetriever  # noqa: PLC0415
+
+    return DenseRetriever(corpus, encoder=encoder, batch_size=8, cache=str(folder)).search(queries, k)
+
+
+@pytest.mark.parametrize(
+    ("normalize", "index_type", "shards"), [(True, "flat", 2), (False, "flat", 1), (False, "hnsw", 3)]
+)
+def test_inner_products_are_those_of_dense_retrieval(
+    admin: Secured, tmp_path: Path, normalize: bool, index_type: str, shards: int
+) -> None:
+    corpus, encoder = passages(200), ScaledEncoder(normalize=normalize)
+    retriever = indexed(admin, corpus, "knn", encoder=encoder, index_type=index_type, shards=shards)
+    for hits, ranking in zip(
+        retriever.search(QUERIES, 60), dense_rankings(corpus, encoder, tmp_path, QUERIES, 60), strict=True
+    ):
+        assert ids(hits) == ids(ranking)
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in ranking], rel=1e-5, abs=1e-5)
+        assert {hit.passage for hit in hits} <= set(corpus)
+    assert min(hit.score for hit in retriever.search(["ban"], 200)[0]) < 0  # the server's own scores are positive
+
+
+def test_more_candidates_find_more_and_ties_are_in_the_order_of_the_ids(admin: Secured, tmp_path: Path) -> None:
+    corpus, encoder = passages(900), WordEncoder()
+    queries = [passage.text for passage in passages(100)]
+    exact = dense_rankings(corpus, encoder, tmp_path, queries, 10)
+    name, recalls = next(names), []
+    for candidates in (10, 200):
+        retriever = indexed(admin, corpus, "knn", index=name, m=4, ef_construction=20, candidates=candidates)
+        pairs = zip(retriever.search(queries, 10), exact, strict=True)
+        recalls.append(sum(len(set(ids(hits)) & set(ids(ranking))) for hits, ranking in pairs) / 1000)
+    assert 0.5 < recalls[0] <= recalls[1]
+    assert recalls[1] > 0.95
+    equal = [f"p{number:03}" for number in np.random.default_rng(0).permutation(150)]
+    tied = [Passage(name, "", "ban del") for name in equal] + passages(20)
+    (hits,) = indexed(admin, tied, "knn", shards=2).search(["ban del"], 7)
+    assert ids(hits) == [f"p{number:03}" for number in range(7)]
+    assert [len(hits) for hits in retriever.search(["ban"] * 600, 1)] == [1] * 600  # more than a request takes
+    assert len(indexed(admin, passages(60), "knn", candidates=1).search(["ban"], 10_000)[0]) == 60
+
+
+def test_vectors_that_the_server_refuses_are_an_error_and_the_alias_is_not_set(admin: Secured) -> None:
+    with pytest.raises(RetrieverError, match=r"number of dimensions should be in the range \[1, 4096\]"):
+        indexed(admin, BIRDS, "knn", encoder=WordEncoder(4097))
+    name, void = next(names), Passage("void", "", "...")
+    with pytest.raises(RetrieverError, match=r"a passage was refused: .*'void'.*unit-length vectors"):
+        indexed(admin, [*BIRDS, void], "knn", encoder=ScaledEncoder(), index=name)
+    assert admin.ask("GET", f"/_alias/{name}") is None
+
+
+def test_bm25_and_knn_of_one_server_are_a_hybrid_from_options(
+    admin: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, options = next(names), ["dataset=mini", "retriever=hybrid"]
+    common = {"hosts": f"[{admin.url}]", "ca_file": admin.ca_file, "replicas": "0"}
+    with EmbeddingServer() as endpoint:
+        encoder = {"encoder.base_url": endpoint.base_url, "encoder.api_key_variable": "NO_SUCH_KEY"}
+        parts = {
+            "first": ("elasticsearch", {"analyzer": "standard", "index": f"{name}-text"}),
+            "second": ("elasticsearch_knn", {"index": f"{name}-vectors", "index_type": "flat"} | encoder),
+        }
+        for part, (choice, settings) in parts.items():
+            group = ["retriever/encoder=embeddings_api"] if part == "second" else []
+            values = [f"retriever.{key}={value}" for key, value in (common | settings).items()]
+            assert main(["index", "dataset=mini", f"retriever={choice}", *group, *values]) == 0
+            options.append(f"retriever@retriever.{part}={choice}")
+            options += [f"retriever.{part}.{key}={value}" for key, value in (common | settings).items()]
+        assert f"{name}-vectors: 297 passages" in capsys.readouterr().out
+        config = load_config([*options, "retriever/encoder@retriever.second.encoder=embeddings_api"])
+        (dataset,) = build_datasets(config)
+        retriever = build_retriever(config, dataset.corpus)
+        passage = dataset.corpus[3]
+        (hits,) = retriever.search([f"{passage.title}\n{passage.text}"], 5)
+    assert hits[0].passage == passage
+    assert retriever.name == "elasticsearch+elasticsearch_knn"
+
+
+# the index
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "difference"),
+    [
+        ("bm25", {"k1": 0.9}, "k1 is 1.2, expected 0.9"),
+        ("bm25", {"title_weight": 2.0}, r"fields is \['title\+text'\], expected \['title', 'text'\]"),
+        ("bm25", {"corpus": BIRDS[:3]}, "passages is 4, expected 3"),
+        ("bm25", {"corpus": BIRDS[::-1]}, "sha256 is [0-9a-f]{64}, expected [0-9a-f]{64}"),
+        ("bm25", {"kind": "knn"}, "retriever is elasticsearch, expected elasticsearch_knn"),
+        ("knn", {"encoder": WordEncoder(model="other")}, "encoder is .*'words'.*, expected .*'other'"),
+        ("knn", {"index_type": "flat"}, "index_options is .*'hnsw'.*, expected .*'flat'"),
+    ],
+)
+def test_an_index_of_something_else_is_refused_with_the_difference(
+    admin: Secured, kind: str, settings: dict[str, Any], difference: str
+) -> None:
+    if admin.ask("GET", f"/_alias/fixed-{kind}") is None:
+        indexed(admin, BIRDS, kind, index=f"fixed-{kind}")
+    other: dict[str, Any] = {"corpus": BIRDS, "kind": kind} | settings
+    with pytest.raises(
+        RetrieverError, match=rf"is another index: (.*; )?{difference}.*type `rag-notes index retriever="
+    ):
+        make(admin, **other, index=f"fixed-{kind}").search(["water"], 2)
+    if kind == "knn":  # what only a search depends on can change
+        assert make(
+            admin, BIRDS, "knn", index="fixed-knn", encoder=WordEncoder(instruction="find: "), candidates=7
+        ).search(["water"], 2)
+
+
+def test_an_index_that_is_missing_lost_a_passage_or_is_a_strangers_is_refused(admin: Secured) -> None:
+    name = next(names)
+    with pytest.raises(RetrieverError, match=r"the corpus is not indexed: .*type `rag-notes index"):
+        make(admin, BIRDS, index=name).describe()
+    retriever = indexed(admin, BIRDS, index=name)
+    assert retriever.search(["water"], 1)
+    [index] = admin.ask("GET", f"/_alias/{name}")
+    admin.ask("DELETE", f"/{index}/_doc/p2?refresh=true")
+    with pytest.raises(RetrieverError, match="has 3 of 4 passages; delete it"):
+        make(admin, BIRDS, index=name).search(["water"], 2)
+    admin.ask("DELETE", f"/{index}")
+    with pytest.raises(RetrieverError, match=r"refused the search: .*no such index"):
+        retriever.search(["water"], 1)
+    alias, index = next(names), next(names)
+    admin.ask("PUT", f"/{index}", {"aliases": {alias: {}}})
+    with pytest.raises(RetrieverError, match="retriever is None, expected elasticsearch"):
+        make(admin, BIRDS, index=alias).search(["water"], 2)
+    with pytest.raises(RetrieverError, match=f"'{index}' is an index, not an alias"):
+        indexed(admin, BIRDS, index=index)
+
+
+def test_indexing_twice_does_nothing_and_another_version_takes_the_alias(admin: Secured) -> None:
+    name = next(names)
+    assert "4 of them loaded now" in make(admin, BIRDS, index=name).build_index(progress=False)
+    [former] = admin.ask("GET", f"/_alias/{name}")
+    assert "0 of them loaded now" in make(admin, BIRDS, index=name, replicas=1).build_index(progress=False)
+    [settings] = admin.ask("GET", f"/{name}/_settings").values()
+    assert settings["settings"]["index"]["number_of_replicas"] == "1"
+    indexed(admin, BIRDS[:3], index=name)
+    [index] = admin.ask("GET", f"/_alias/{name}")
+    assert index != former
+    assert {former, index} <= set(admin.ask("GET", f"/{name}-*"))
+    assert make(admin, BIRDS[:3], index=name).describe()["corpus"]["passages"] == 3
+
+
+@pytest.mark.parametrize(
+    ("corpus", "settings", "message"),
+    [
+        ((*BIRDS, Passage("p2", "Other", "text")), {}, "the passage id 'p2' is already used"),
+        ((*BIRDS, Passage("x" * 600, "Long", "text")), {}, r"id \[xxx.* is too long"),
+        ((), {}, "the corpus is empty"),
+        (BIRDS[:2], {"analyzer": "nosuch"}, r"refused the index: .*analyzer \[nosuch\] has not been configured"),
+    ],
+)
+def test_a_corpus_that_cannot_be_indexed_is_an_error_and_the_alias_stays(
+    admin: Secured, corpus: Sequence[Passage], settings: dict[str, Any], message: str
+) -> None:
+    name = next(names)
+    indexed(admin, BIRDS, index=name)
+    before = admin.ask("GET", f"/_alias/{name}")
+    with pytest.raises((ValueError, RetrieverError), match=message):
+        indexed(admin, corpus, index=name, **settings)
+    assert admin.ask("GET", f"/_alias/{name}") == before
+
+
+def test_a_killed_load_continues_and_gives_the_same_index(admin: Secured, tmp_path: Path) -> None:
+    """The process dies while the server has half of the third chunk and has not answered yet."""
+    corpus = [passage for passage in random_corpus(5 * CHUNK, seed=3) if passage.text][: 3 * CHUNK + 100]
+    (tmp_path / "corpus.jsonl").write_text("".join(map(passage_line, corpus)), encoding="utf-8")
+    (tmp_path / "questions.jsonl").write_text('{"id": "q", "question": "v w?"}\n', encoding="utf-8")
+    bulks = itertools.count(1)
+    under_way, over = threading.Event(), threading.Event()
+
+    def cut(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
+        if is_bulk(path) and next(bulks) == 3:
+            forward(b"".join(body.splitlines(keepends=True)[:CHUNK]))  # two lines a passage
+            under_way.set()
+            over.wait()
+        return forward(body)
+
+    name = next(names)
+    with Proxy(cut, admin) as proxy:
+        options = ["dataset=plain", f"dataset.plain.path={tmp_path / 'questions.jsonl'}"]
+        options += [f"dataset.plain.corpus={tmp_path / 'corpus.jsonl'}", "retriever=elasticsearch"]
+        options += [f"retriever.hosts=[{proxy.url}]", "retriever.analyzer=standard", f"retriever.index={name}"]
+        code = "import sys; from rag_notes.cli import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", code, "index", *options, "retriever.replicas=0"]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while not under_way.wait(timeout=1):
+            assert process.poll() is None, "the command ended by itself"
+        process.kill()
+        process.wait()
+        assert admin.ask("GET", f"/_alias/{name}") is None
+        assert main([*command[3:]]) == 0
+        over.set()
+        assert len(proxy.sent("_bulk")) == 5  # three of the killed process, the third again, and the last one
+    [stats] = admin.ask("GET", f"/{name}/_stats/docs")["indices"].values()
+    assert (stats["total"]["docs"]["count"], stats["total"]["docs"]["deleted"]) == (len(corpus), 0)
+    queries = ["v w", "x", "y z z"]
+    resumed = make(admin, corpus, index=name)
+    assert resumed.search(queries, 50) == indexed(admin, corpus).search(queries, 50)
+
+
+# faults
+
+
+def busy_bulks(times: int) -> Meddle:
+    """Answer 429 to the first `times` requests that load passages, and to two passages of the next one."""
+    error = {"type": "es_rejected_execution_exception", "reason": "queue is full"}
+    bulks = itertools.count()
+
+    def meddle(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
+        number = next(bulks) if is_bulk(path) else times + 1
+        if number < times:
+            return 429, json.dumps({"error": error, "status": 429}).encode()
+        if number > times:
+            return forward(body)
+        status, answer = forward(b"".join(body.splitlines(keepends=True)[:-4]))
+        items = json.loads(answer)["items"] + 2 * [{"create": {"status": 429, "error": error}}]
+        return status, json.dumps({"errors": True, "items": items}).encode()
+
+    return meddle
+
+
+def test_passages_that_a_busy_server_refuses_are_sent_again(admin: Secured) -> None:
+    with Proxy(busy_bulks(1), admin) as proxy:
+        retriever = indexed(admin, BIRDS, hosts=[proxy.url])
+        assert len(proxy.sent("_bulk")) == 3
+        assert ids(retriever.search(["water"], 5)[0]) == ["p1", "p2"]
+    with (
+        Proxy(busy_bulks(99), admin) as proxy,
+        pytest.raises(RetrieverError, match=r"es_rejected.*same command goes on"),
+    ):
+        indexed(admin, BIRDS, hosts=[proxy.url], max_retries=1)
+
+
+def fail_shard(answer: dict[str, Any]) -> None:
+    answer["_shards"] |= {"failed": 1, "successful": answer["_shards"]["total"] - 1}
+    answer["hits"]["hits"] = []
+
+
+def miss_shard(answer: dict[str, Any]) -> None:
+    answer["_shards"]["successful"] -= 1
+
+
+def time_out(answer: dict[str, Any]) -> None:
+    answer["timed_out"] = True
+
+
+def lose_node(answer: dict[str, Any]) -> None:
+    answer.clear()
+    answer |= {"status": 503, "error": {"type": "search_phase_execution_exception", "reason": "a node left"}}
+
+
+@pytest.mark.parametrize("kind", ["bm25", "knn"])
+@pytest.mark.parametrize("change", [fail_shard, miss_shard, time_out, lose_node])
+def test_a_partial_answer_is_asked_for_again_and_never_a_short_list(
+    admin: Secured, kind: str, change: Callable[[dict[str, Any]], None]
+) -> None:
+    def altered(times: int) -> Meddle:
+        batches = itertools.count()
+
+        def meddle(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
+            status, answer = forward(body)
+            if path.endswith("_msearch") and next(batches) < times:
+                value = json.loads(answer)
+                change(value["responses"][0])
+                answer = json.dumps(value).encode()
+            return status, answer
+
+        return meddle
+
+    name, queries = next(names), ["water", "acorns"]
+    expected = indexed(admin, BIRDS, kind, index=name, shards=2).search(queries, 3)
+    with Proxy(altered(2), admin) as proxy:
+        assert make(admin, BIRDS, kind, index=name, hosts=[proxy.url]).search(queries, 3) == expected
+        assert [body.count(b'"sort"') for body in proxy.sent("_msearch")] == [2, 1, 1]
+    with Proxy(altered(9), admin) as proxy, pytest.raises(RetrieverError, match="gave no whole answer 2 times"):
+        make(admin, BIRDS, kind, index=name, hosts=[proxy.url], max_retries=1).search(queries, 3)
+
+
+def test_searches_that_are_stored_are_not_sent_to_the_server_again(admin: Secured, tmp_path: Path) -> None:
+    name, path = next(names), tmp_path / "responses.sqlite"
+    indexed(admin, BIRDS, index=name)
+    with Proxy(forward_all, admin) as proxy:
+        first = cached(make(admin, BIRDS, index=name, hosts=[proxy.url]), path).search(["water", "acorns"], 3)
+        again = cached(make(admin, BIRDS, index=name, hosts=[proxy.url]), path).search(["acorns", "water", "milk"], 3)
+        assert (again[1], again[0]) == tuple(first)
+        assert [body.count(b'"sort"') for body in proxy.sent("_msearch")] == [2, 1]
+
+
+def test_a_server_killed_while_loading_and_searching_loses_nothing(admin: Secured) -> None:
+    corpus = [passage for passage in random_corpus(4 * CHUNK, seed=5) if passage.text]
+    name, bulks = next(names), itertools.count(1)
+    expected = indexed(admin, corpus).search(["v w", "x"], 50)
+
+    def kill_server(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
+        if is_bulk(path) and next(bulks) == 2:
+            admin.node.kill()
+        try:
+            return forward(body)
+        except OSError:
+            return 503, b'{"error": {"reason": "gone"}, "status": 503}'
+
+    with Proxy(kill_server, admin) as proxy:
+        with pytest.raises(RetrieverError, match="once the server is well, the same command goes on"):
+            indexed(admin, corpus, index=name, hosts=[proxy.url], max_retries=1)
+        admin.node.start()
+        admin.wait()
+        retriever = make(admin, corpus, index=name, hosts=[proxy.url], max_retries=1)
+        assert f"{len(corpus) - CHUNK} of them loaded now" in retriever.build_index(progress=False)
+        assert retriever.search(["v w", "x"], 50) == expected
+        admin.node.kill()
+        with pytest.raises(RetrieverError, match="gone"):
+            retriever.search(["v w", "x"], 50)
+        admin.node.start()
+        admin.wait()
+        assert retriever.search(["v w", "x"], 50) == expected
+
+
+# access
+
+
+def test_users_and_keys_can_do_what_they_may(admin: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def new_key(*privileges: str) -> str:
+        indices = [{"names": ["*"], "privileges": ["read", "view_index_metadata", *privileges]}]
+        roles = {"role": {"cluster": ["monitor"], "indices": indices}}
+        return str(admin.ask("POST", "/_security/api_key", {"name": name, "role_descriptors": roles})["encoded"])
+
+    name = next(names)
+    reader, indexer = new_key(), new_key("manage", "create_doc")
+    with monkeypatch.context() as environment:
+        environment.setenv("ELASTICSEARCH_PASSWORD", "swordfish-3")
+        with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USER and") as refusal:
+            make(admin, BIRDS, index=name).describe()
+        assert "swordfish" not in str(refusal.value)
+    monkeypatch.delenv("ELASTICSEARCH_USER")
+    monkeypatch.delenv("ELASTICSEARCH_PASSWORD")
+    monkeypatch.setenv("ELASTICSEARCH_API_KEY", indexer)
+    indexed(admin, BIRDS, index=name)
+    monkeypatch.setenv("READERS_KEY", reader)
+    assert ids(make(admin, BIRDS, index=name, api_key_variable="READERS_KEY").search(["acorns"], 1)[0]) == ["p3"]
+    with pytest.raises(RetrieverError, match=r"unauthorized.*see READERS_KEY, or ELASTICSEARCH_USER and"):
+        indexed(admin, BIRDS, api_key_variable="READERS_KEY")
+    admin.ask("DELETE", "/_security/api_key", {"name": name})
+    with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY") as refusal:
+        make(admin, BIRDS, index=name).describe()
+    assert indexer not in str(refusal.value)
+
+
+def test_a_certificate_is_checked(admin: Secured, tmp_path: Path) -> None:
+    for ca_file in (None, str(make_certificate(tmp_path, "other")[1])):
+        with pytest.raises(RetrieverError, match=r"(?i)certificate.*see retriever.hosts and ca_file"):
+            make(admin, BIRDS, ca_file=ca_file).describe()
+    with pytest.raises(ValueError, match=r"ca_file=.*none.pem"):
+        make(admin, BIRDS, ca_file=str(tmp_path / "none.pem"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "variables", "message"),
+    [
+        ({}, {"ELASTICSEARCH_API_KEY": "secret-key"}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
+        ({}, {"ELASTICSEARCH_PASSWORD": ""}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
+        ({"hosts": []}, {}, r"retriever.hosts=\[\]"),
+        ({"hosts": ["http://127.0.0.1"]}, {}, "retriever.hosts=.*127.0.0.1"),
+        ({"hosts": ["http://a:1", "https://me:secret@b:1"]}, {}, "retriever.hosts has a password in it"),
+        ({"fields": ["text"], "title_weight": 2.0}, {}, "title_weight needs both"),
+        ({"fields": []}, {}, r"retriever.fields=\[\]"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_without_a_server(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], variables: dict[str, str], message: str
+) -> None:
+    for name, value in ({"ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "secret-word"} | variables).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message) as refusal:
+        ElasticsearchBM25(BIRDS, **settings)
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (400, b'{"error": {"type": "media_type_header_exception"}}', "client and server need the same major version"),
+        (200, b'{"nodes": ', "Elasticsearch at http"),
+        (500, b'{"error": {"reason": "out of memory"}}', "out of memory"),
+    ],
+)
+def test_a_server_of_another_kind_is_an_error(status: int, body: bytes, message: str) -> None:
+    with Proxy(lambda *_: (status, body)) as proxy:
+        retriever = ElasticsearchBM25(BIRDS, hosts=[proxy.url], max_retries=1)
+        for call in (retriever.describe, lambda: retriever.build_index(progress=False)):
+            with pytest.raises(RetrieverError, match=message):
+                call()
+
+
+def test_a_server_that_is_not_there_is_an_error_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    gone, encoder = f"http://127.0.0.1:{free_port()}", WordEncoder()
+    with pytest.raises(RetrieverError, match=f"Elasticsearch at {gone}: .*see retriever.hosts"):
+        ElasticsearchKNN(BIRDS, encoder=encoder, hosts=[gone]).build_index(progress=False)
+    assert encoder.batches == []
+    assert main(["index", "dataset=mini", "retriever=elasticsearch", f"retriever.hosts=[{gone}]"]) == 2
+    assert f"rag-notes: Elasticsearch at {gone}" in capsys.readouterr().err
+    assert main(["index", "dataset=mini", "retriever=dense"]) == 2
+    assert "indexes a corpus by itself on first use" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from rag_notes.config import ConfigError, load_config
 from rag_notes.events import Ask
 from rag_notes.llm.client import FatalLLMError, Price
 from rag_notes.llm.store import ResponseStore
@@ -30,7 +31,8 @@ from rag_notes.prompts.templates import TemplateError
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import RecordError, Run, Sample, load_run
+from rag_notes.running.records import Progress, RecordError, Run, Sample, load_run
+from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.types import Hit, Question
 from tests.loopback import Loopback, body_hash
 from tests.rivers import CORPUS, METHODS, QUESTIONS, run_in
@@ -131,7 +133,7 @@ FAILING = [
 def test_the_same_call_asks_again_only_what_failed(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
     store = ResponseStore(":memory:")
     first = run_in(tmp_path, server.base_url, retriever, store=store, questions=FAILING, methods=[vanilla])
-    assert first.info.status == "finished" and (len(first.frame()), errors(first)) == (5, 3)
+    assert first.info.status == "finished" and first.info.samples == Progress(5, 5, 3) and errors(first) == 3
     assert "500" in str(first.sample("vanilla", "bad status").error)
     failed = first.sample("vanilla", "no json")
     assert (failed.answer, failed.metrics, failed.counts.calls) == ("", {}, 0)
@@ -148,7 +150,7 @@ def test_the_same_call_asks_again_only_what_failed(server: Loopback, retriever: 
 def test_an_address_where_nobody_is_ends_the_run_and_the_right_one_asks_everything(
     server: Loopback, retriever: BM25, tmp_path: Path, address: str
 ) -> None:
-    with pytest.raises(FatalLLMError, match="nobody answers at"):
+    with pytest.raises(FatalLLMError, match=address):
         run_in(tmp_path, address, retriever, questions=QUESTIONS[:3], methods=[vanilla])
     assert load_run(tmp_path).frame().empty and load_run(tmp_path).info.status.startswith("stopped: ")
     run = run_in(tmp_path, server.base_url, retriever, questions=QUESTIONS[:3], methods=[vanilla])
@@ -200,12 +202,14 @@ def test_a_run_stopped_by_the_spending_limit_goes_on_with_the_same_call(
     price, store = Price(1.0, 1.0), ResponseStore(":memory:")
     alone = run_in(tmp_path / "alone", server.base_url, retriever, llm={"price": price})
     usage = alone.info.usage
+    assert usage.cost is not None
     assert usage.cost == pytest.approx(price.of(usage.prompt_tokens, usage.completion_tokens))
     assert alone.frame()["cost"].sum() >= usage.cost  # of calls in common each answer has the whole cost
     seen, limits = len(server.seen()), {"price": price, "max_cost": price.of(usage.prompt_tokens, 0) / 3}
     run = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm=limits)
     assert run.info.status.startswith("stopped: ") and "spending limit reached" in run.info.status
-    assert 0 < len(run.frame()) < 2 * len(QUESTIONS) and errors(run) == 0
+    assert run.info.samples == Progress(len(run.frame()), 2 * len(QUESTIONS), 0) and len(run.frame()) > 0
+    assert run.info.samples.done < run.info.samples.of
     finished = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm={"price": price})
     assert finished.info.status == "finished" and len(server.seen()) - seen == usage.calls
     assert timeless(finished) == timeless(alone)
@@ -214,18 +218,18 @@ def test_a_run_stopped_by_the_spending_limit_goes_on_with_the_same_call(
 def test_a_refused_key_is_said_once_and_keeps_what_was_answered(
     server: Loopback, retriever: BM25, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    locked = [Question(f"locked{n}", f"On which river does town {n} <401> lie?", ("x",)) for n in range(2)]
+    locked = Question("locked", "On which river does Lima <401> lie?", ("x",))
     options: dict[str, Any] = {"store": ResponseStore(":memory:"), "llm": {"concurrency": 1}, "methods": [vanilla]}
-    options["questions"] = [*QUESTIONS[:6], *locked, *QUESTIONS[6:]]
+    options["questions"] = [*QUESTIONS[:6], locked, *QUESTIONS[6:]]
     with pytest.raises(FatalLLMError, match="refused the API key"):
         run_in(tmp_path, server.base_url, retriever, progress=True, **options)
     assert capsys.readouterr().err.count("stopping once the answers under way are done: ") == 1
     stopped = load_run(tmp_path)
     names = set(stopped.frame()["question_id"])
-    assert stopped.info.status.startswith("stopped: ") and not names & {"locked0", "locked1"}
+    assert stopped.info.status.startswith("stopped: ") and "locked" not in names
     assert {question.id for question in QUESTIONS[:6]} <= names
     run = run_in(tmp_path, server.base_url, retriever, **options)
-    assert (len(run.frame()), errors(run)) == (14, 0)
+    assert (len(run.frame()), errors(run)) == (13, 0)
 
 
 INTERRUPTED = """
@@ -305,6 +309,22 @@ def test_the_same_question_or_method_twice_is_refused(retriever: BM25) -> None:
         run_in(None, None, retriever, questions=[QUESTIONS[0], QUESTIONS[0]])
 
 
+def test_the_chosen_methods_are_played_from_the_recordings_into_folders_of_their_settings(tmp_path: Path) -> None:
+    options = [f"runs={tmp_path}", "dataset=mini", "limit=3", "method=[vanilla]"]
+    (run,) = asyncio.run(run_methods(load_config(options), progress=False))
+    assert run.folder is not None and run.folder.parent == tmp_path
+    assert run.folder.name == f"mini-Qwen2.5-Coder-1.5B-Instruct-{run.info.fingerprint}" and errors(run) == 0
+    content = {path.name: path.read_bytes() for path in run.folder.iterdir()}
+    (again,) = asyncio.run(run_methods(load_config(options), progress=False))
+    assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == content and again.folder == run.folder
+    (noisy,) = asyncio.run(run_methods(load_config(options), noise_percent=40, progress=False))
+    assert noisy.label == "mini-noise40" and noisy.frame()["noise_percent"].eq(40).all()
+    repeated = load_config([*options, "repeat=[0,1]"])
+    assert [run.info.repeat for run in asyncio.run(run_methods(repeated, progress=False))] == [0, 1]
+    with pytest.raises(ConfigError, match=r"repeat=\[0, 1\]: one repeat at a time"):
+        one_repeat(repeated)
+
+
 HALF = "half \ud83d of a pair"
 
 
@@ -334,8 +354,8 @@ def test_the_answers_of_a_large_run_are_not_in_memory(tmp_path: Path) -> None:
             return await evaluate([long_winded], questions, bm25(CORPUS, cache=None), llm, folder=tmp_path / "run")
 
     tracemalloc.start()
-    made = asyncio.run(run())
-    assert len(made.frame()) == 800 and made.sample("long_winded", "00799").counts.steps == 0
+    large = asyncio.run(run())
+    assert len(large.frame()) == 800 and large.sample("long_winded", "00799").counts.steps == 0
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (tmp_path / "run" / "samples.jsonl").stat().st_size > 40e6 > 2 * peak

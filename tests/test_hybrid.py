@@ -1,8 +1,6 @@
 """Reciprocal rank fusion of any two retrievers."""
 
-import random
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -48,29 +46,6 @@ def test_ties_are_in_the_order_of_the_ids() -> None:
     assert [name for name, _ in fused("zx", "yw", 1)] == ["y"]
 
 
-@pytest.mark.parametrize(("k", "depth"), [(60, 100), (0, 100), (60, 10), (7, 3)])
-def test_against_another_implementation(k: int, depth: int) -> None:
-    """The sum over both rankings in exact fractions, from a table of ranks."""
-    rng = random.Random(k + depth)
-    for _ in range(30):
-        rankings = [rng.sample("abcdefghijklmnopqrst", rng.randint(0, 20)) for _ in range(2)]
-        top_k = rng.randint(1, depth)
-        table = [{name: rank for rank, name in enumerate(ranking[:depth], 1)} for ranking in rankings]
-        total = {
-            name: sum((Fraction(1, k + ranks[name]) for ranks in table if name in ranks), Fraction(0))
-            for name in {*table[0], *table[1]}
-        }
-        expected = sorted(total.items(), key=lambda item: (-item[1], item[0]))[:top_k]
-        found = fused(rankings[0], rankings[1], top_k, k=k, depth=depth)
-        assert [name for name, _ in found] == [name for name, _ in expected]
-        assert [score for _, score in found] == pytest.approx([float(score) for _, score in expected])
-
-
-def test_what_neither_finds_is_not_found() -> None:
-    assert fused("", "", 5) == []
-    assert [name for name, _ in fused("", "a", 5)] == ["a"]
-
-
 def test_both_parts_are_asked_once_as_deep_as_set() -> None:
     first, second = Given("ab", "one"), Given("bc", "two")
     retriever: Retriever = Hybrid(first, second, depth=30)
@@ -85,21 +60,6 @@ def test_both_parts_are_asked_once_as_deep_as_set() -> None:
         "first": first.describe(),
         "second": second.describe(),
     }
-
-
-def test_what_the_parts_sent_again_is_counted_together() -> None:
-    first, second = Given("a"), Given("b")
-    assert Hybrid(first, second).retries == 0
-    first.retries, second.retries = 2, 3  # type: ignore[attr-defined]
-    assert Hybrid(first, second).retries == 5
-
-
-def test_bad_input_is_refused() -> None:
-    retriever = Hybrid(Given("a"), Given("b"))
-    with pytest.raises(ValueError, match="top_k is 0"):
-        retriever.search(["x"], 0)
-    with pytest.raises(TypeError, match="pass a list"):
-        retriever.search("x", 1)
 
 
 def test_two_real_retrievers_of_one_corpus() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rag_notes.running.run_files import load_run
 
 from rag_notes.cli import main
-from rag_notes.running.run_files import load_run
 from tests.loopback import Loopback
 
 WORKERS = {

@@ -11,12 +11,13 @@ import pytest
 
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
 from rag_notes.running.annotate import subject_hash
-from rag_notes.running.publish import all_runs, check, publish, published_runs, without_text
+from rag_notes.running.publish import check, publish, published_like, published_runs, without_text
 from rag_notes.running.quest_scores import quest_texts
 from rag_notes.running.records import (
     Condition,
     DatasetInfo,
     MethodInfo,
+    Progress,
     RecordError,
     Run,
     RunInfo,
@@ -71,8 +72,8 @@ def test_a_published_run_has_its_scores_and_counts_and_no_text(tmp_path: Path) -
     assert not any(word in table + (results / "runs.json").read_text(encoding="utf-8") for word in ("Ann", "town of"))
     (run,) = published_runs(results)
     whole = Run(run.info, SAMPLES)
-    kept = whole.frame().columns.drop(["question", "gold", "answer", "error"])
-    pd.testing.assert_frame_equal(run.frame()[kept], whole.frame()[kept], check_dtype=False, check_exact=True)
+    columns = whole.frame().columns.drop(["question", "gold", "answer", "error"])
+    pd.testing.assert_frame_equal(run.frame()[columns], whole.frame()[columns], check_dtype=False, check_exact=True)
     short, long, failed = run.frame().to_dict("records")
     assert short["answer"] == "Tis" and long["answer"].startswith("sha256:") and len(long["answer"]) == 23
     assert (failed["error_kind"], failed["error"], failed["answer"]) == ("LLMError", "(not published)", "")
@@ -97,6 +98,7 @@ def test_runs_of_one_data_set_share_a_table_and_are_replaced_one_by_one(tmp_path
     assert {path.name: path.read_bytes() for path in results.iterdir()} == content
     publish([one], results, ["vanilla"])
     assert [len(run.frame()) for run in published_runs(results)] == [2, 1]
+    assert published_runs(results)[1].info.samples == Progress(1, 1, 0)
     assert published_runs(results)[1].only(["vanilla"]).frame()["method"].tolist() == ["vanilla"]
     with pytest.raises(InputError, match="b: has no method amber; there is deepnote, vanilla, ircot"):
         publish([one], results, ["amber"])
@@ -155,13 +157,13 @@ def test_the_scores_of_ragquesteval_join_the_answers_that_they_are_about(tmp_pat
     assert scores[0] is None and scores[1] is None and scores[2] is not None and scores[2].tolist() == [1.0, 0.5]
 
 
-def test_the_runs_of_the_project_are_read_beside_those_of_a_folder(tmp_path: Path) -> None:
+def test_the_runs_of_the_project_are_read_and_found_by_their_questions() -> None:
     published = published_runs()
     assert len(published) == 49 and sum(len(run.frame()) for run in published) == 7610
     assert {run.dataset for run in published} >= {"hotpotqa", "asqa", "crud"}
     assert all(run.frame()["question"].eq("").all() and run.info.finished for run in published)
     assert {"q_r", "t_f1"} <= set(next(run for run in published if run.dataset == "crud").frame().columns)
-    save(tmp_path / "run")
-    assert published[0].folder is not None
-    save(tmp_path / published[0].folder.name)
-    assert len(all_runs(tmp_path)) == 50
+    variants = next(run for run in published if "vanilla_k7" in run.methods)
+    assert published_like(variants).folder == variants.folder
+    with pytest.raises(InputError, match="no run of asqa with these questions and this model is published"):
+        published_like(replace(variants, info=replace(variants.info, llm={"model": "other"})))

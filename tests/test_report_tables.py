@@ -12,7 +12,8 @@ from rag_notes.methods.vanilla import vanilla
 from rag_notes.report.rows import described, difference_rows, score_rows
 from rag_notes.report.scores_table import WIDTH, as_text, readable
 from rag_notes.report.tables import ScoresTable, counts, diagnostics, methods_frame, results, scores_table
-from rag_notes.running.records import Condition, Run, SampleError
+from rag_notes.running.records import Condition, Run
+from rag_notes.running.samples import SampleError
 from rag_notes.types import InputError
 from tests.made import Scores, make_info, make_run, make_sample, row_of, shown_cell
 

@@ -7,7 +7,8 @@ import pytest
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Stop
 from rag_notes.report.trace import Trace, compare_notes, show_trace
-from rag_notes.running.records import Run, Sample
+from rag_notes.running.records import Run
+from rag_notes.running.samples import Sample
 from rag_notes.types import InputError
 from tests.made import ask, make_info, make_sample, search
 

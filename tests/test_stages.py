@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rag_notes.running.run_files import load_run
 
 from rag_notes.config import ConfigError, build_llm, load_config
 from rag_notes.llm.client import LLM, FatalLLMError, Price, SpendingLimitError
@@ -14,8 +15,8 @@ from rag_notes.methods.flare import flare
 from rag_notes.methods.rag import Rag
 from rag_notes.methods.self_rag import relevant
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import RecordError, Run
-from rag_notes.running.run_files import load_run
+from rag_notes.running.records import Run
+from rag_notes.running.samples import RecordError
 from rag_notes.types import Question
 from tests.loopback import Loopback, body_hash
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
@@ -218,7 +219,7 @@ def test_another_model_of_a_stage_has_neither_the_served_name_nor_the_prices_of_
                 await llm.of(stage).ask("Where?")
 
     asyncio.run(ask())
-    body = {"messages": [{"role": "user", "content": "Where?"}], **llm.sampling, "logprobs": False}
+    body = {"messages": [{"role": "user", "content": "Where?"}], **llm.sampling}
     sent = [
         body | {"model": "served"},
         body | {"model": "gpt-4o-mini"},
@@ -234,7 +235,7 @@ def test_another_model_of_a_stage_has_neither_the_served_name_nor_the_prices_of_
 def test_a_stage_may_have_an_llm_of_another_kind(tmp_path: Path) -> None:
     ResponseStore(tmp_path / "none.sqlite").export_jsonl(tmp_path / "recording.jsonl")
     settings = (
-        f"_target_: rag_notes.llm.sources.recorded, model: small, recordings: [{tmp_path / 'recording.jsonl'}], "
+        f"_target_: rag_notes.llm.client.LLM, model: small, recordings: [{tmp_path / 'recording.jsonl'}], "
         f"cache: {tmp_path / 'cache'}"
     )
     llm = configured(tmp_path, f"+stages.note_judge={{{settings}}}")
@@ -281,7 +282,7 @@ def test_stop_strings_and_log_probabilities_change_the_key_and_reach_the_server(
                 await llm.ask("Where?", **variant)
 
     asyncio.run(use())
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "Where?"}], **llm.sampling, "logprobs": False}
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Where?"}], **llm.sampling}
     assert [seen.hash for seen in server.seen()[before:]] == [body_hash(body | variant) for variant in variants]
     assert (llm.usage.sent, llm.usage.stored) == (4, 4)
     keys = [request_key(llm.request("Where?", **variant)) for variant in variants]

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rag_notes.metrics.stats import holm, mean_interval, paired_difference, smallest_detectable, wilson
-from rag_notes.metrics.stats import equivalence
+from rag_notes.metrics.stats import equivalence, holm, mean_interval, paired_difference, smallest_detectable, wilson
 from rag_notes.types import InputError
 
 

@@ -1,43 +1,58 @@
-"""The response store: what is put is kept, by many writers at once, and travels as JSON lines without loss."""
+"""The response store and recordings: what is put is kept, by many writers at once, and travels without loss."""
 
 import json
 import lzma
 import multiprocessing
+import resource
+import signal
+import socket
 import sqlite3
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rag_notes.llm.store import Imported, Response, ResponseStore, StoreError, request_key
+from rag_notes.cli import main
+from rag_notes.files import checksum_of
+from rag_notes.llm.client import LLM, FatalLLMError, RecordingMissError
+from rag_notes.llm.store import Response, ResponseStore, StoreError, canonical_json, request_key
+from tests.scripted import asked
 
 RESPONSE = Response("Paris", "stop", prompt_tokens=12, completion_tokens=3, seconds=0.25, retries=1)
+FULL = Response(
+    "Yes", "length", 5, 9, 1.5, 2, (("Yes", -0.25), (" sir", -2.0)), "Hm.", 8, "m-2024", "m", "127.0.0.1:8000"
+)
 PROCESSES, THREADS, ROWS = 3, 4, 50
+RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 
 
 def request(prompt: str) -> dict[str, Any]:
     return {"model": "tiny", "messages": [{"role": "user", "content": prompt}], "temperature": 0.1, "repeat": 0}
 
 
-def filled(path: Path, texts: list[str]) -> ResponseStore:
+def filled(path: str | Path, *prompts: str) -> ResponseStore:
     store = ResponseStore(path)
-    for text in texts:
-        store.put(request(text), Response(f"answer to {text}", "stop", 1, 2, 0.5))
+    for prompt in prompts:
+        store.put(request(prompt), Response(f"answer to {prompt}", "stop", 1, 2, 0.5))
     return store
 
 
-def test_what_is_put_is_got_with_every_field(tmp_path: Path) -> None:
+def recording_of(path: Path, *prompts: str) -> Path:
+    filled(":memory:", *prompts).export_jsonl(path)
+    return path
+
+
+def test_what_is_put_is_got_with_every_field_and_the_first_response_wins(tmp_path: Path) -> None:
     store = ResponseStore(tmp_path / "deep" / "er" / "store.sqlite")
-    full = Response("Yes", "length", 5, 1, 1.5, retries=2, logprobs=(("Yes", -0.25), (" sir", -2.0)))
     assert store.get(request_key(request("a"))) is None
     assert store.put(request("a"), RESPONSE) == RESPONSE
-    assert store.put(request("b"), full) == full
+    assert store.put(request("b"), FULL) == FULL
+    assert store.put(request("a"), Response("Rome", "stop", 1, 1, 9.0)) == RESPONSE
     store.close()
     again = ResponseStore(tmp_path / "deep" / "er" / "store.sqlite")
-    assert again.get(request_key(request("a"))) == RESPONSE
-    assert again.get(request_key(request("b"))) == full
+    assert [again.get(request_key(request(prompt))) for prompt in "ab"] == [RESPONSE, FULL]
     assert len(again) == 2
 
 
@@ -48,82 +63,31 @@ def test_the_key_depends_on_every_field_but_not_on_their_order() -> None:
     assert len({request_key(other) for other in [base, *others]}) == len(others) + 1
 
 
-def test_the_first_response_wins() -> None:
-    store = ResponseStore(":memory:")
-    store.put(request("a"), RESPONSE)
-    assert store.put(request("a"), Response("Rome", "stop", 1, 1, 9.0)) == RESPONSE
-    assert store.get(request_key(request("a"))) == RESPONSE
-    assert len(store) == 1
-
-
-def write_from_threads(path: str, process: int, barrier: Any, errors: Any) -> None:
+def write_from_threads(path: str, process: int, barrier: Any) -> None:
     """Half of the rows are this thread's own, half are written by every thread of every process."""
     barrier.wait()  # all open the new file at the same moment
-    try:
-        store = ResponseStore(path)
-    except StoreError as error:
-        errors.put(repr(error))
-        return
+    store = ResponseStore(path)
 
     def write(thread: int) -> None:
-        try:
-            for row in range(ROWS):
-                name = f"{row}" if row % 2 else f"{process} {thread} {row}"
-                stored = store.put(request(name), Response(f"by {process} {thread}", "stop", 1, 1, 0.1))
-                if store.get(request_key(request(name))) != stored:
-                    errors.put(f"{name} changed after it was put")
-        except Exception as error:
-            errors.put(repr(error))
+        for row in range(ROWS):
+            name = f"{row}" if row % 2 else f"{process} {thread} {row}"
+            stored = store.put(request(name), Response(f"by {process} {thread}", "stop", 1, 1, 0.1))
+            assert store.get(request_key(request(name))) == stored
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(write, range(THREADS)))  # raises what a thread raised
 
 
 def test_processes_and_threads_write_at_once_without_error_or_loss(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    barrier, errors = context.Barrier(PROCESSES), context.Queue()
-    path = str(tmp_path / "store.sqlite")
-    processes = [
-        context.Process(target=write_from_threads, args=(path, number, barrier, errors)) for number in range(PROCESSES)
-    ]
+    context, path = multiprocessing.get_context("spawn"), str(tmp_path / "store.sqlite")
+    barrier = context.Barrier(PROCESSES)
+    processes = [context.Process(target=write_from_threads, args=(path, n, barrier)) for n in range(PROCESSES)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * PROCESSES
-    assert errors.empty(), errors.get()
-    store = ResponseStore(path)
-    assert len(store) == PROCESSES * THREADS * ROWS // 2 + ROWS // 2
-    assert store.verify() == []
-    assert {response.text for _, _, response in store.rows()} <= {
-        f"by {process} {thread}" for process in range(PROCESSES) for thread in range(THREADS)
-    }
-
-
-def test_a_store_that_another_process_holds_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "held.sqlite"
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
-    other.execute("CREATE TABLE other (x)")
-
-    def wait(seconds: float) -> None:
-        if other.in_transaction:
-            other.execute("COMMIT")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("rag_notes.llm.store._PATIENCE", 0)
-        with pytest.raises(StoreError, match=r"held\.sqlite: another process holds it; end it or name another file"):
-            ResponseStore(path)
-        patched.setattr("rag_notes.llm.store._PATIENCE", 0.5)
-        patched.setattr("rag_notes.llm.store.time.monotonic", lambda: 0.0)
-        patched.setattr("rag_notes.llm.store.time.sleep", wait)
-        store = ResponseStore(path)
-    assert not other.in_transaction
-    store.put(request("x"), RESPONSE)
-    assert len(store) == 1
+    assert len(ResponseStore(path)) == PROCESSES * THREADS * ROWS // 2 + ROWS // 2
 
 
 UNICODE = [
@@ -133,57 +97,43 @@ UNICODE = [
     'quote " and \\',
     "line\nbreak\r\n",
     "next\x85line",
-    "para\u2029 sep\u2028 x\x0cy\x1cz",
+    "p\u2029s\u2028x\x0cy\x1c",
 ]
 
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.xz"])
 def test_an_export_is_imported_whole_and_exported_again_to_the_same_bytes(tmp_path: Path, name: str) -> None:
-    first = filled(tmp_path / "a.sqlite", UNICODE)
-    second = ResponseStore(tmp_path / "b.sqlite")
-    assert first.export_jsonl(tmp_path / "one" / name) == len(UNICODE)
-    assert second.import_jsonl(tmp_path / "one" / name) == Imported(len(UNICODE), 0)
+    first, second = filled(":memory:", *UNICODE), ResponseStore(":memory:")
+    first.put(request("full"), FULL)
+    assert first.export_jsonl(tmp_path / "one" / name) == len(UNICODE) + 1
+    assert second.import_jsonl(tmp_path / "one" / name) == len(UNICODE) + 1
     assert list(second.rows()) == list(first.rows())
     second.export_jsonl(tmp_path / "two" / name)
     assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
     assert [path.name for path in (tmp_path / "two").iterdir()] == [name]
-    assert second.import_jsonl(tmp_path / "one" / name) == Imported(0, len(UNICODE))
+    assert second.import_jsonl(tmp_path / "one" / name) == 0
 
 
-def test_the_lines_of_an_export_are_sorted_and_whole(tmp_path: Path) -> None:
-    filled(tmp_path / "a.sqlite", ["x", "y", "z"]).export_jsonl(tmp_path / "out.jsonl")
-    filled(tmp_path / "b.sqlite", ["z", "x", "y"]).export_jsonl(tmp_path / "other_order.jsonl")
+def test_the_lines_of_an_export_are_sorted_and_can_be_chosen(tmp_path: Path) -> None:
+    recording_of(tmp_path / "out.jsonl", "x", "y", "z")
+    recording_of(tmp_path / "other_order.jsonl", "z", "x", "y")
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "other_order.jsonl").read_bytes()
-    items = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().split(b"\n")[:-1]]
-    assert [item["key"] for item in items] == sorted(request_key(request(text)) for text in "xyz")
-    assert items[0]["response"] == {
-        "text": f"answer to {items[0]['request']['messages'][0]['content']}",
-        "finish_reason": "stop",
-        "prompt_tokens": 1,
-        "completion_tokens": 2,
-        "seconds": 0.5,
-        "retries": 0,
-        "logprobs": None,
-    }
-
-
-def test_an_export_can_be_limited_to_some_keys(tmp_path: Path) -> None:
-    store = filled(tmp_path / "a.sqlite", ["x", "y", "z"])
-    assert store.export_jsonl(tmp_path / "out.jsonl", keys={request_key(request("y")), "no such key"}) == 1
-    assert store.export_jsonl(tmp_path / "none.jsonl", keys=set()) == 0
+    items = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
+    assert [item["key"] for item in items] == sorted(request_key(request(prompt)) for prompt in "xyz")
+    fields = {"finish_reason": "stop", "prompt_tokens": 1, "completion_tokens": 2, "seconds": 0.5, "retries": 0}
+    text = f"answer to {items[0]['request']['messages'][0]['content']}"
+    assert items[0]["response"] == {"text": text, "logprobs": None, **fields}
+    store = filled(":memory:", "x", "y")
+    assert store.export_jsonl(tmp_path / "one.jsonl", keys={request_key(request("y")), "no such key"}) == 1
     other = ResponseStore(":memory:")
-    assert other.import_jsonl(tmp_path / "out.jsonl") == Imported(1, 0)
-    assert other.import_jsonl(tmp_path / "none.jsonl") == Imported(0, 0)
-    assert [text["messages"][0]["content"] for _, text, _ in other.rows()] == ["y"]
+    other.put(request("y"), RESPONSE)  # what is there stays
+    assert (other.import_jsonl(tmp_path / "out.jsonl"), other.import_jsonl(tmp_path / "one.jsonl")) == (2, 0)
+    assert other.get(request_key(request("y"))) == RESPONSE
 
 
-def test_an_import_keeps_what_the_store_already_has(tmp_path: Path) -> None:
-    filled(tmp_path / "a.sqlite", ["x", "y"]).export_jsonl(tmp_path / "out.jsonl")
-    store = ResponseStore(":memory:")
-    store.put(request("x"), RESPONSE)
-    assert store.import_jsonl(tmp_path / "out.jsonl") == Imported(1, 1)
-    assert store.get(request_key(request("x"))) == RESPONSE
-    assert store.get(request_key(request("y"))) == Response("answer to y", "stop", 1, 2, 0.5)
+def edited(line: bytes, **fields: Any) -> bytes:
+    item = json.loads(line)
+    return json.dumps(item | {"response": item["response"] | fields}).encode()
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -193,16 +143,23 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "no object": lambda line: b"[1, 2]",
     "no response": lambda line: line.replace(b'"response"', b'"answer"'),
     "response no object": lambda line: b'{"key": "k", "request": {}, "response": "Paris"}',
-    "unknown field": lambda line: line.replace(b'"seconds"', b'"minutes"'),
+    "missing field": lambda line: line.replace(b'"seconds"', b'"minutes"'),
     "no UTF-8": lambda line: line.replace(b"answer", b"\xff\xfe"),
     "empty": lambda line: b"",
+    "NaN": lambda line: edited(line, seconds=float("nan")),
+    "infinite": lambda line: line.replace(b"0.5", b"1e999"),
+    "a log-probability of null": lambda line: edited(line, logprobs=[["an", None]]),
+    "a negative count": lambda line: edited(line, completion_tokens=-1),
+    "a count of true": lambda line: edited(line, prompt_tokens=True),
+    "a text of null": lambda line: edited(line, text=None),
+    "deep nesting": lambda line: line.replace(b'"tiny"', b"[" * 100_000 + b"]" * 100_000),
+    "half a surrogate pair": lambda line: line.replace(b'"tiny"', b'"\\ud800"'),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_line_is_refused_by_file_and_line_and_nothing_is_imported(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "out.jsonl"
-    filled(tmp_path / "a.sqlite", ["x", "y", "z"]).export_jsonl(path)
+    path = recording_of(tmp_path / "out.jsonl", "x", "y", "z")
     lines = path.read_bytes().split(b"\n")
     changed = DAMAGES[damage](lines[1])
     assert changed != lines[1]
@@ -211,45 +168,147 @@ def test_a_damaged_line_is_refused_by_file_and_line_and_nothing_is_imported(tmp_
     with pytest.raises(StoreError, match=r"out\.jsonl, line 2: "):
         store.import_jsonl(path)
     assert len(store) == 0
+    assert store.put(request("x"), RESPONSE) == RESPONSE  # it can still be used
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.xz"])
 def test_a_truncated_or_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    filled(tmp_path / "a.sqlite", ["x", "y"]).export_jsonl(path)
+    path = recording_of(tmp_path / name, "x", "y")
     path.write_bytes(path.read_bytes()[:-20])
-    store = ResponseStore(":memory:")
     with pytest.raises(StoreError, match=name):
-        store.import_jsonl(path)
-    assert len(store) == 0
+        ResponseStore(":memory:").import_jsonl(path)
     path.unlink()
     with pytest.raises(StoreError, match=f"{name}: no such recording"):
-        store.import_jsonl(path)
+        ResponseStore(":memory:").import_jsonl(path)
+    for content in (b"plain", lzma.compress(b"\xff\xfe\xfd")):
+        (tmp_path / "no.xz").write_bytes(content)
+        with pytest.raises(StoreError, match=r"no\.xz"):
+            ResponseStore(":memory:").import_jsonl(tmp_path / "no.xz")
 
 
-def test_what_is_no_xz_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "out.xz").write_text("plain", encoding="utf-8")
-    with pytest.raises(StoreError, match=r"out\.xz"):
-        ResponseStore(":memory:").import_jsonl(tmp_path / "out.xz")
-    (tmp_path / "binary.xz").write_bytes(lzma.compress(b"\xff\xfe\xfd"))
-    with pytest.raises(StoreError, match=r"binary\.xz"):
-        ResponseStore(":memory:").import_jsonl(tmp_path / "binary.xz")
+# Recordings
 
 
-def test_verify_finds_rows_that_were_tampered_with(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
-    filled(path, ["x", "y", "z"]).close()
+def test_a_recording_is_imported_once_and_found_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, cache = [str(recording_of(tmp_path / f"{name}.jsonl.xz", name)) for name in "xy"], str(tmp_path / "cache")
+    rows = list(LLM("tiny", recordings=paths, cache=cache).store.rows())
+    assert len(rows) == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(ResponseStore, "import_jsonl", lambda self, path: pytest.fail("it was read again"))
+        again = LLM("tiny", recordings=paths, cache=cache)
+        assert list(again.store.rows()) == rows
+        with pytest.raises(StoreError, match="writable"):
+            again.store.put(request("z"), rows[0][2])
+    recording_of(tmp_path / "y.jsonl.xz", "y", "z")  # another file under the same name
+    assert len(LLM("tiny", recordings=paths, cache=cache).store) == 3
+    assert sorted(path.suffix for path in Path(cache).iterdir()) == [".lock", ".lock", ".sqlite", ".sqlite"]
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"cannot be used .*name another"):
+        LLM("tiny", recordings=paths, cache=str(tmp_path / "file" / "cache"))
+    assert len(LLM("tiny", recordings=paths, cache=None).store) == 3
+
+
+def test_a_recorded_model_never_touches_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError(f"the network was touched: {arguments}")
+
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    store = ResponseStore(":memory:")
+    store.put(LLM("tiny", store=store).request("known"), RESPONSE)
+    store.export_jsonl(tmp_path / "r.jsonl")
+    llm = LLM("tiny", recordings=[str(tmp_path / "r.jsonl")], cache=None, base_url="http://127.0.0.1:9/v1")
+    assert asked(llm, lambda llm: llm.ask("known")) == RESPONSE
+    with pytest.raises(RecordingMissError, match="no recorded response, and the network is forbidden"):
+        asked(llm, lambda llm: llm.ask("unknown"))
+
+
+def test_our_recordings_are_those_of_their_checksums() -> None:
+    lines = (RECORDINGS / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    assert lines == [f"{checksum_of(path)}  {path.name}" for path in sorted(RECORDINGS.glob("*.jsonl.xz"))]
+
+
+# Files that cannot be used as they are
+
+
+def test_stores_of_before_are_read_and_written_as_they_are(tmp_path: Path) -> None:
+    for columns in ("", ", digest TEXT"):
+        path = tmp_path / f"old{len(columns)}.sqlite"
+        with sqlite3.connect(path) as db:
+            table = "key TEXT PRIMARY KEY, request TEXT NOT NULL, response TEXT NOT NULL"
+            db.execute(f"CREATE TABLE responses ({table}{columns}) WITHOUT ROWID")
+            row = (request_key(request("x")), canonical_json(request("x")), FULL.to_json())
+            db.execute("INSERT INTO responses (key, request, response) VALUES (?, ?, ?)", row)
+        store = ResponseStore(path)
+        store.put(request("y"), RESPONSE)
+        assert store.claim(request_key(request("z")))
+        assert [store.get(request_key(request(prompt))) for prompt in "xy"] == [FULL, RESPONSE]
+
+
+def test_a_bad_answer_in_a_store_ends_a_run_and_says_how_to_delete_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store.sqlite"
+    llm = LLM("tiny", store=str(path))
+    key = request_key(llm.request("x"))
+    llm.store.put(llm.request("x"), RESPONSE)
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE responses SET request = replace(request, 'tiny', 'huge') WHERE request LIKE '%\"y\"%'")
-        db.execute("UPDATE responses SET key = 'made up' WHERE request LIKE '%\"z\"%'")
-    assert ResponseStore(path).verify() == sorted([request_key(request("y")), "made up"])
+        db.execute("UPDATE responses SET response = replace(response, '0.25', 'null')")
+    with pytest.raises(FatalLLMError, match=rf"the response under {key} cannot be used .*rag-notes store drop"):
+        asked(llm, lambda llm: llm.ask("x"))
+    assert main(["store", "drop", str(path), key]) == 0
+    assert capsys.readouterr().out == "1 responses dropped\n"
+    assert llm.store.get(key) is None
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_responses_are_dropped_by_a_text_of_their_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "store.sqlite"
+    filled(path, 'Who wrote "Emma"?', 'Why "Emma"\nat all?', "100 % of what_", "Wer schrieb „Emma“?").close()
+    assert main(["store", "drop", str(path), "--question", '"Emma"\nat', "--question", "0 %"]) == 0
+    assert main(["store", "drop", str(path), "--question", "100 x of"]) == 0
+    assert capsys.readouterr().out == "2 responses dropped\n0 responses dropped\n"
+    assert len(ResponseStore(path)) == 2
+
+
+def test_a_file_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("shopping list\n" * 100, encoding="utf-8")
-    with pytest.raises(StoreError, match=r"notes\.txt: not a response store"):
+    with pytest.raises(StoreError, match=r"notes\.txt: cannot be used \(file is not a database\)"):
         ResponseStore(path)
     assert path.read_text(encoding="utf-8") == "shopping list\n" * 100
-    with pytest.raises(StoreError, match="cannot be opened"):
+    with pytest.raises(StoreError, match="file and folder writable"):
         ResponseStore(tmp_path)
+    connect, held = sqlite3.connect, sqlite3.connect(tmp_path / "held.sqlite", isolation_level=None)
+    held.execute("BEGIN EXCLUSIVE")
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **more: connect(path, **more | {"timeout": 0}))
+    with pytest.raises(StoreError, match=r"held\.sqlite: .*locked.* end what holds it, or name another file"):
+        ResponseStore(tmp_path / "held.sqlite")
+    monkeypatch.setattr(  # the one who runs the tests may write anything
+        sqlite3, "connect", lambda path, **more: connect(f"file:{path}?mode=ro", **more | {"uri": True})
+    )
+    held.execute("COMMIT")
+    with pytest.raises(StoreError, match=r"held\.sqlite: .*readonly.* file and folder writable"):
+        ResponseStore(tmp_path / "held.sqlite")
+
+
+def open_on_full_disk(path: str, errors: Any) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    try:
+        ResponseStore(path)
+    except StoreError as error:
+        errors.put(str(error))
+    else:
+        errors.put("opened")
+
+
+def test_a_full_disk_is_found_when_the_store_is_opened(tmp_path: Path) -> None:
+    context, path = multiprocessing.get_context("spawn"), tmp_path / "store.sqlite"
+    filled(path, "x").close()
+    errors = context.Queue()
+    process = context.Process(target=open_on_full_disk, args=(str(path), errors))
+    process.start()
+    assert "store.sqlite: cannot be used (disk I/O error); make room" in errors.get(timeout=60)
+    process.join(60)
+    assert len(ResponseStore(path)) == 1

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from rag_notes.report.csv_file import write_csv
+from rag_notes.report.curves import curve_figure
+from rag_notes.running.run_files import write_info, write_samples
 
 from rag_notes.cli import main
 from rag_notes.events import Event
-from rag_notes.report.csv_file import write_csv
-from rag_notes.report.curves import curve_figure
 from rag_notes.report.figures import main_figure, save_figure
 from rag_notes.report.tables import results
-from rag_notes.running.run_files import write_info, write_samples
 from rag_notes.terminal import PROGRESS_LINE, progress_bar, say, visible
 from tests.made import ask, make_info, make_run, make_sample, search
 

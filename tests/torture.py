@@ -10,16 +10,18 @@ import asyncio
 import multiprocessing
 import random
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
+from typing import NamedTuple
+
+import openai
 
 from rag_notes.config import build_datasets, build_retriever, load_config
-from rag_notes.llm import faults
+from rag_notes.llm import client
 from rag_notes.llm.client import LLM, LLMError
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.amber import amber
@@ -28,146 +30,118 @@ from rag_notes.methods.flare import flare
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.running.describe import Method
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Run
+from rag_notes.running.records import Run, Sample, load_run
 from tests.loopback import FAULTS, Loopback
 
 METHODS: dict[str, Method] = {"vanilla": vanilla, "deepnote": deepnote, "amber": amber, "flare": flare}
-MOST_STARTS = 30
+MAX_STARTS = 30
 CONCURRENCY = 16  # requests that a process has under way at most
 KILLS = 20  # of one run
 ANSWERED = {"ok", "alias"}  # a model of another name answers, too
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run among faults took: requests and those that met a fault, starts, requests answered twice."""
+class Outcome(NamedTuple):
+    """What a run took: starts, kills, faults that requests met, and requests answered, once and twice.
 
-    answers: int
-    requests: int
-    faults: Counter[str]
+    `lost` are those of the requests answered twice that were under way at a kill; `same` says whether the samples are
+    those of the run left alone.
+    """
+
     starts: int
-    failed: int
+    kills: int
+    faults: Counter[str]
+    answered: int
     twice: int
+    lost: int
     same: bool
-    seconds: float
 
 
-def start(folder: Path, base_url: str, store: str, limit: int, timeout: float = 5.0) -> Run:
+def shorten_pauses() -> None:
+    """Retry within milliseconds: pauses of seconds would show nothing more."""
+    openai._base_client.INITIAL_RETRY_DELAY = client.PAUSE = 0.002  # type: ignore[attr-defined]
+
+
+def start(folder: Path, base_url: str, store: Path, limit: int) -> Run:
     """Start or continue the run in `folder`."""
     config = load_config(["dataset=mini", f"limit={limit}"])
     (dataset,) = build_datasets(config)
     retriever = build_retriever(config, dataset.corpus)
 
     async def run() -> Run:
-        async with LLM(
-            "tiny",
-            store=ResponseStore(store),
-            base_url=base_url,
-            timeout=timeout,
-            max_retries=4,
-            concurrency=CONCURRENCY,
-        ) as llm:
-            return await evaluate(
-                METHODS, dataset.questions, retriever, llm, folder=folder, retry_errors=True, progress=False
-            )
+        settings = {"store": ResponseStore(store, lease=3.0), "timeout": 2.0, "max_retries": 4}
+        async with LLM("tiny", base_url=base_url, concurrency=CONCURRENCY, **settings) as llm:  # type: ignore[arg-type]
+            return await evaluate(METHODS, dataset.questions, retriever, llm, folder=folder, progress=False)
 
     return asyncio.run(run())
 
 
-def torture(folder: Path, rate: float, seed: int, limit: int, timeout: float = 5.0) -> Outcome:
-    """Run to the end against a server where the share `rate` of requests meets a fault; see the head of this file."""
+def samples(folder: Path) -> list[Sample]:
+    """The samples of a run without the time of their calls, which no two servers take alike."""
+    return [replace(sample, seconds=None) for sample in load_run(folder).samples]
+
+
+def finish(folder: Path, base_url: str, store: Path, limit: int) -> int:
+    """Start a run again until it has no error; returns the number of starts."""
+    shorten_pauses()
+    for starts in range(1, MAX_STARTS + 1):
+        try:
+            if start(folder, base_url, store, limit).frame()["error"].isna().all():
+                return starts
+        except LLMError:
+            continue
+    return MAX_STARTS
+
+
+def torture(
+    folder: Path, *, limit: int, rate: float = 0.0, seed: int = 0, processes: int = 1, kills: int = 0
+) -> Outcome:
+    """Run to the end in several processes on one store, where requests fail and processes are killed at random.
+
+    `rate` is the share of requests that meet a fault.
+    """
+    context, draw, begin_count = _forkserver(), random.Random(seed), 0
     with Loopback(folder / "calm.log", logprobs=True) as calm:
-        start(folder / "calm", calm.base_url, str(folder / "calm.sqlite"), limit)
-    began = time.perf_counter()
-    with Loopback(folder / "rough.log", rate=rate, seed=seed, logprobs=True) as server:
-        starts, failed, store = 0, 0, str(folder / "rough.sqlite")
-        while starts < MOST_STARTS:
-            starts += 1
-            try:
-                run = start(folder / "rough", server.base_url, store, limit, timeout)
-            except LLMError:
-                continue
-            if not (errors := run.info.samples.errors):
-                break
-            failed += errors
-        seen = server.seen()
-    calm_samples, samples = ((folder / name / "samples.jsonl").read_bytes() for name in ("calm", "rough"))
-    answered = Counter(request.hash for request in seen if request.met in ANSWERED)
-    return Outcome(
-        answers=samples.count(b"\n"),
-        requests=len(seen),
-        faults=Counter(request.met for request in seen if request.met in FAULTS),
-        starts=starts,
-        failed=failed,
-        twice=sum(count > 1 for count in answered.values()),
-        same=samples == calm_samples,
-        seconds=time.perf_counter() - began,
-    )
-
-
-def together(folder: Path, limit: int, rate: float, processes: int) -> tuple[int, int, bool]:
-    """Start one run in several processes on one store: distinct requests, those answered twice, samples equal."""
-    context = _forkserver()
-    with Loopback(folder / "calm.log", logprobs=True) as calm:
-        start(folder / "calm", calm.base_url, str(folder / "calm.sqlite"), limit)
-    with Loopback(folder / "shared.log", rate=rate, seed=1, logprobs=True, delay=0.01) as server:
-        arguments = [(folder / f"{n}", server.base_url, str(folder / "shared.sqlite"), limit) for n in range(processes)]
-        started = [context.Process(target=_patiently, args=given) for given in arguments]
-        for process in started:
-            process.start()
-        for process in started:
-            process.join()
-        answered = Counter(request.hash for request in server.seen() if request.met in ANSWERED)
-    wanted = (folder / "calm" / "samples.jsonl").read_bytes()
-    same = all((folder / f"{number}" / "samples.jsonl").read_bytes() == wanted for number in range(processes))
-    return len(answered), sum(count > 1 for count in answered.values()), same
-
-
-@dataclass(frozen=True)
-class Killed:
-    """What a run took whose processes were killed: `lost` requests were answered twice, under way at a kill or not."""
-
-    kills: int
-    answered: int
-    lost: int
-    lost_otherwise: int
-    same: bool
-
-
-def killed(folder: Path, limit: int, processes: int, seed: int) -> Killed:
-    """Run in several processes on one store and kill one of them, drawn by `seed`, again and again."""
-    context, drawn = _forkserver(), random.Random(seed)
-    with Loopback(folder / "calm.log", logprobs=True) as calm:
-        start(folder / "calm", calm.base_url, str(folder / "calm.sqlite"), limit)
-        needed = len(calm.seen())
+        finish(folder / "calm", calm.base_url, folder / "calm.sqlite", limit)
+        calls = len(calm.seen())
+    expected = samples(folder / "calm")
     under_way: set[str] = set()
-    with Loopback(folder / "killed.log", logprobs=True, delay=0.01) as server:
+    delay = 0.01 if processes > 1 or kills else 0.0
+    with Loopback(folder / "rough.log", rate=rate, seed=seed, logprobs=True, delay=delay) as server:
 
         def begin(number: int) -> ForkServerProcess:
-            arguments = (folder / f"{number}", server.base_url, str(folder / "killed.sqlite"), limit)
-            process = context.Process(target=_patiently, args=arguments)
+            arguments = (folder / f"{number}", server.base_url, folder / "rough.sqlite", limit)
+            process = context.Process(target=_report_starts, args=(*arguments, starts))
             process.start()
             return process
 
-        started, kills = [begin(number) for number in range(processes)], 0
-        while kills < KILLS:
-            with server.when_seen(len(server.seen()) + drawn.randint(1, max(1, needed // KILLS))) as reached:
-                ready = wait([reached, *(process.sentinel for process in started)])
+        starts = context.SimpleQueue()
+        running = [begin(number) for number in range(processes)]
+        for done in range(kills):
+            with server.when_seen(len(server.seen()) + draw.randint(1, max(1, calls // kills))) as reached:
+                ready = wait([reached, *(process.sentinel for process in running)])
             if reached not in ready:  # a process is done
+                kills = done
                 break
-            victim = drawn.randrange(processes)
-            started[victim].kill()
-            started[victim].join()
-            kills += 1
+            victim = draw.randrange(processes)
+            running[victim].kill()
+            running[victim].join()
             under_way |= {request.hash for request in server.seen()[-CONCURRENCY * processes :]}
-            started[victim] = begin(victim)
-        for process in started:
+            running[victim] = begin(victim)
+        begin_count = max(starts.get() for _ in running)
+        for process in running:
             process.join()
-        answered = Counter(request.hash for request in server.seen())
-    wanted = (folder / "calm" / "samples.jsonl").read_bytes()
+        seen = server.seen()
+    answered = Counter(request.hash for request in seen if request.met in ANSWERED)
     twice = {request for request, times in answered.items() if times > 1}
-    same = all((folder / f"{number}" / "samples.jsonl").read_bytes() == wanted for number in range(processes))
-    return Killed(kills, len(answered), len(twice & under_way), len(twice - under_way), same)
+    faults = Counter(request.met for request in seen if request.met in FAULTS)
+    same = all(samples(folder / f"{number}") == expected for number in range(processes))
+    return Outcome(begin_count, kills, faults, len(answered), len(twice - under_way), len(twice & under_way), same)
+
+
+def _report_starts(
+    folder: Path, base_url: str, store: Path, limit: int, starts: "multiprocessing.SimpleQueue[int]"
+) -> None:
+    starts.put(finish(folder, base_url, store, limit))
 
 
 def _forkserver() -> ForkServerContext:
@@ -176,55 +150,26 @@ def _forkserver() -> ForkServerContext:
     return context
 
 
-def _patiently(folder: Path, base_url: str, store: str, limit: int) -> None:
-    faults.PAUSES = (0.005, 0.05)
-    for _ in range(MOST_STARTS):
-        try:
-            if not start(folder, base_url, store, limit).info.samples.errors:
-                return
-        except LLMError:
-            continue
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table of runs, as docs/reliability.md has it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--limit", type=int, default=10, help="questions of mini (default: 10)")
     parser.add_argument("--seeds", type=int, default=3, help="runs for each rate (default: 3)")
-    parser.add_argument("--kills", type=int, default=200, help="kills in all, of one process and of two (default: 200)")
-    chosen = parser.parse_args(arguments)
-    faults.PAUSES = (0.005, 0.05)  # pauses of seconds would show nothing more
-    print("| faults | seed | answers | requests | met a fault | starts | errors on the way | twice | same | s |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    kinds: Counter[str] = Counter()
-    for rate in (0.3, 0.6):
-        for seed in range(chosen.seeds):
-            with tempfile.TemporaryDirectory() as folder:
-                made = torture(Path(folder), rate, seed, chosen.limit)
-            kinds += made.faults
-            print(
-                f"| {rate:.0%} | {seed} | {made.answers} | {made.requests} | {made.faults.total()} | {made.starts} "
-                f"| {made.failed} | {made.twice} | {'yes' if made.same else 'no'} | {made.seconds:.0f} |",
-                flush=True,
-            )
-    print(f"\nFaults met: {', '.join(f'{kind} {count}' for kind, count in sorted(kinds.items()))}\n")
-    print("| processes on one store | faults | requests answered | twice | same |\n|---|---|---|---|---|")
-    for processes, rate in ((2, 0.0), (2, 0.3), (4, 0.3)):
-        with tempfile.TemporaryDirectory() as folder:
-            answered, twice, same = together(Path(folder), chosen.limit, rate, processes)
-        print(f"| {processes} | {rate:.0%} | {answered} | {twice} | {'yes' if same else 'no'} |", flush=True)
-    print("\n| processes | kills | requests answered | twice, under way at a kill | twice otherwise | same |")
-    print("|---|---|---|---|---|---|")
-    for processes in (1, 2):
-        runs: list[Killed] = []
-        while sum(run.kills for run in runs) < chosen.kills / 2:
-            with tempfile.TemporaryDirectory() as folder:
-                runs.append(killed(Path(folder), chosen.limit, processes, seed=len(runs)))
-        kills, answered, lost, otherwise = (
-            sum(getattr(run, name) for run in runs) for name in ("kills", "answered", "lost", "lost_otherwise")
+    parser.add_argument("--kills", type=int, default=100, help="kills of one process and of two (default: 100)")
+    options = parser.parse_args(arguments)
+    print("| faults | processes | kills | starts | met a fault | requests answered | twice | twice, killed | same |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    cases = [(rate, 1, 0) for rate in (0.3, 0.6) for _ in range(options.seeds)] + [(0.3, 2, 0), (0.3, 4, 0)]
+    cases += [(0.0, processes, KILLS) for processes in (1, 2) for _ in range(max(1, options.kills // KILLS))]
+    for seed, (rate, processes, kills) in enumerate(cases):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            run = torture(folder, limit=options.limit, rate=rate, seed=seed, processes=processes, kills=kills)
+        print(
+            f"| {rate:.0%} | {processes} | {run.kills} | {run.starts} | {run.faults.total()} | {run.answered} "
+            f"| {run.twice} | {run.lost} | {'yes' if run.same else 'NO'} |",
+            flush=True,
         )
-        same = all(run.same for run in runs)
-        print(f"| {processes} | {kills} | {answered} | {lost} | {otherwise} | {'yes' if same else 'no'} |", flush=True)
 
 
 if __name__ == "__main__":

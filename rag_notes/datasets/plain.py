@@ -1,93 +1,46 @@
-"""A data set of one's own: JSON Lines whose keys are the fields of `Question` and `Passage`."""
+"""A data set of one's own: JSON Lines whose keys are the fields of `Question`, `Passage` and `Fact`."""
 
-import difflib
-from collections.abc import Sequence
-from dataclasses import fields
-from typing import TypeVar, get_args
+import dataclasses
+from difflib import get_close_matches
 
-from rag_notes.datasets._build import Entry, build
-from rag_notes.datasets._read import Record, read_jsonl
-from rag_notes.datasets.corpus_file import CorpusFile
-from rag_notes.types import Dataset, Language, Name, Passage, QAPair, Question, Task
+import msgspec
 
-_QUESTION_FIELDS = tuple(field.name for field in fields(Question))
-_PASSAGE_FIELDS = tuple(field.name for field in fields(Passage))
-_PAIR_FIELDS = tuple(field.name for field in fields(QAPair))
-_TASKS: tuple[Task, ...] = get_args(Task)
-_LANGUAGES: tuple[Language, ...] = get_args(Language)
-
-Option = TypeVar("Option", bound=str)
+from rag_notes.datasets.corpus import DataError, PassageRecord, T, decode, read_corpus, read_lines, read_records
+from rag_notes.datasets.selection import Entry, build
+from rag_notes.types import Dataset, Fact, Name, Passage, Question
 
 
 def plain(path: str, *, name: Name = "plain", corpus: str | None = None) -> Dataset:
-    """Read one's own questions and passages.
-
-    A line of the questions file needs `id` and `question`, any other field of `Question` is optional; a line of the
-    corpus file needs `id` and `text`, `title` is optional. Without a corpus file the corpus is empty. Raises
-    `DataError` on a key that is not a field, and on gold ids or titles that the corpus does not hold.
-    """
-    records = [(record, _question(record)) for record in read_jsonl(path, f"dataset.{name}.path")]
-    passages = None if corpus is None else _passages(corpus, name, records)
-    return build(name, path, (Entry(record.place, question) for record, question in records), passages)
-
-
-def _passages(corpus: str, name: str, records: Sequence[tuple[Record, Question]]) -> Sequence[Passage]:
-    """The passages of a corpus that has all gold ids and titles of the questions."""
-    ids = {name for _, question in records for name in question.gold_ids}
-    titles = {title for _, question in records for title in question.gold_titles}
-    known_ids, known_titles = set(), set()
-    for record in read_jsonl(corpus, f"dataset.{name}.corpus"):
-        _check_keys(record, _PASSAGE_FIELDS)
-        known_ids |= ids & {record.text("id")}
-        known_titles |= titles & {record.title("title") if record.has("title") else ""}
-    file = CorpusFile(corpus, f"dataset.{name}.corpus").checked()
-    for record, question in records:
-        _check_known(record, "gold_ids", question.gold_ids, known_ids, corpus)
-        _check_known(record, "gold_titles", question.gold_titles, known_titles, corpus)
-    return tuple(file) if corpus.endswith((".gz", ".bz2")) else file  # only a plain file can be read at any place
+    """Read one's own data; `DataError` on keys that are no fields, and gold ids or titles that the corpus has not."""
+    option = f"dataset.{name}.corpus"
+    records = [(location, decode_strictly(line, Question, Question, location)) for location, line in read_lines(path)]
+    if corpus is not None:
+        gold = {key for _, question in records for key in (*question.gold_ids, *question.gold_titles)}
+        lines = read_lines(corpus, option)
+        passages = (decode_strictly(line, PassageRecord, Passage, location) for location, line in lines)
+        names = {key for passage in passages for key in (str(passage.id), passage.title) if key in gold}
+        for location, question in records:
+            if missing := [key for key in (*question.gold_ids, *question.gold_titles) if key not in names]:
+                raise DataError(f"{location}, `gold_ids` and `gold_titles`: {corpus} has no {missing[0]!r}")
+    entries = (Entry(question) for _, question in records)
+    return build(name, path, entries, () if corpus is None else read_corpus(corpus, option))
 
 
-def _question(record: Record) -> Question:
-    _check_keys(record, _QUESTION_FIELDS)
-    pairs = record.objects_if_any("qa_pairs")
-    for pair in pairs:
-        _check_keys(pair, _PAIR_FIELDS)
-    return Question(
-        id=record.text("id"),
-        question=record.text("question"),
-        answers=_optional_texts(record, "answers"),
-        qa_pairs=tuple(QAPair(pair.text("question"), pair.texts("answers")) for pair in pairs),
-        gold_titles=_optional_texts(record, "gold_titles"),
-        gold_ids=_optional_texts(record, "gold_ids"),
-        task=_one_of(record, "task", _TASKS),
-        type=record.title("type") if record.has("type") else "",
-        hops=record.integer("hops") if record.has("hops") else 0,
-        language=_one_of(record, "language", _LANGUAGES),
-    )
+def decode_strictly(line: str, kind: type[T], fields: type[Question | Passage], location: str) -> T:
+    """Decode a line of JSON. Raises DataError with the nearest field for a key that is none of the fields."""
+    names = [field.name for field in dataclasses.fields(fields)]
+    for key in decode(line, dict[str, msgspec.Raw], location):
+        if key not in names:
+            nearest = get_close_matches(key, names, n=1, cutoff=0)[0]
+            raise DataError(f"{location}: `{key}` is not a field, did you mean `{nearest}`? ({', '.join(names)})")
+    return decode(line, kind, location)
 
 
-def _optional_texts(record: Record, field: str) -> tuple[str, ...]:
-    return record.texts(field, at_least=0) if record.has(field) else ()
+class _Facts(msgspec.Struct):
+    id: str
+    facts: tuple[Fact, ...]
 
 
-def _one_of(record: Record, field: str, options: tuple[Option, ...]) -> Option:
-    """Return the option that the field names, the first one where the record does not have the field."""
-    if not record.has(field):
-        return options[0]
-    for option in options:
-        if record.text(field) == option:
-            return option
-    raise record.error(field, f"expected one of {', '.join(options)}, found {record.text(field)!r}")
-
-
-def _check_keys(record: Record, known: tuple[str, ...]) -> None:
-    for key in record.values:
-        if key not in known:
-            nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-            raise record.error(key, f"is not a known field, did you mean '{nearest}'? (known: {', '.join(known)})")
-
-
-def _check_known(record: Record, field: str, values: tuple[str, ...], known: set[str], corpus: str) -> None:
-    for value in values:
-        if value not in known:
-            raise record.error(field, f"expected passages of {corpus}, found {value!r}")
+def load_facts(path: str) -> dict[str, tuple[Fact, ...]]:
+    """Read the facts that each question needs, by its id, in the order of its hops; a line has `id` and `facts`."""
+    return {record.id: record.facts for _, record in read_records(path, _Facts)}

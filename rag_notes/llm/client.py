@@ -2,338 +2,334 @@
 
 import asyncio
 import contextlib
+import os
 import re
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
-from types import TracebackType
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rag_notes.llm.completion import SCORED, is_same_model, read_completion
-from rag_notes.llm.errors import (
-    FatalLLMError,
-    LLMError,
-    PausedError,
-    RecordingMissError,
-    SpendingLimitError,
-    printable,
-)
-from rag_notes.llm.faults import FailedCallError, endpoint_of, failed_call, pause
-from rag_notes.llm.response import strict_json
-from rag_notes.llm.sampling import Sampling, messages
+from pydantic import InstanceOf
+
+from rag_notes.llm import errors
+from rag_notes.llm.completion import SCORED, read_body, read_completion, read_usage
+from rag_notes.llm.errors import FatalLLMError, LLMError, RecordingMissError, SpendingLimitError, UnreachedError
 from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
-from rag_notes.llm.usage import Price, Usage
-from rag_notes.types import InputError
+from rag_notes.types import InputError, NonNegative, Positive
 
 if TYPE_CHECKING:
     import openai
 
-__all__ = [
-    "LLM",
-    "NOT_RECORDED",
-    "FatalLLMError",
-    "LLMError",
-    "PausedError",
-    "Price",
-    "RecordingMissError",
-    "SpendingLimitError",
-]
+__all__ = ["LLM", "FatalLLMError", "LLMError", "Price", "RecordingMissError", "SpendingLimitError", "Usage"]
 
-NOT_RECORDED = "no recorded response"  # what the error of a miss says
-POLLS = (0.02, 0.5)
-"""Seconds between looks at whether another process has the answer: the first and the longest."""
+PAUSE = 0.5  # seconds before a request whose answer was unusable is sent again; doubled each time, to 8
+MAX_REFUSALS = 5  # so many requests refused with one status, and none answered, end the run
+_DATE = r"(?:-\d{4}(?:-?\d{2}-?\d{2})?)?"  # which vendors append to the name of a model
+_ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-f:]+\])(:[1-9]\d*)?(/\S*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens, or what else a token takes."""
+
+    prompt: float
+    completion: float
+
+    def of(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What so many tokens take, in the same unit."""
+        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
+
+
+@dataclass(slots=True)
+class Usage:
+    """What an LLM has done: calls answered and store hits, and the tokens, retries, errors and dollars of the calls."""
+
+    sent: int = 0
+    stored: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    retries: int = 0
+    errors: int = 0
+    cost: float = 0.0
 
 
 class LLM:
-    """A chat model behind an OpenAI-compatible endpoint, asked one user message at a time.
+    """A chat model, asked one user message at a time; use it with `async with`.
 
-    Use it as an async context manager. A response that the store has costs nothing; identical requests in flight are
-    sent once, by whichever process claims them first; errors are never stored. `model` names the model in keys,
-    records and tables, `served_as` is what the endpoint calls it (default: the same). `base_url=None` means the
-    network is forbidden and only the store answers. `settings` are those of `Sampling` that differ from `sampling`.
-
-    What may pass is tried again up to `max_retries` times: no connection, no answer within `timeout` seconds, status
-    408, 409, 429 and 500 upwards, a body that is no whole completion, and an empty answer, which is kept where it
-    stays empty. It is asked again with the same seed, as the key under which it is kept names that seed. The server's
-    Retry-After is obeyed up to `max_wait` seconds; a longer one ends the run. `max_cost` is in US dollars, counts from
-    the start of this object and needs a `price`; calls already under way when it is reached are finished and kept.
-    `stages` may name other LLMs for single stages; they are entered with this one and share its `usage`.
+    A response that the store has costs nothing; identical requests in flight are sent once, by whichever process claims
+    them first; errors are never stored. `model` names the model in keys, records and tables, `served_as` is what the
+    endpoint calls it. `base_url` is an OpenAI-compatible endpoint, or "local" for a GGUF file served in this process
+    (see `rag_notes.llm.local`). Without it, and with `recordings` (exports of a store, unpacked below `cache`), the
+    network is forbidden. What may pass is tried again up to `max_retries` times, by openai's client or, where an answer
+    is empty or none, by this one. `max_cost` is in US dollars, from the start of this object. None is not sent.
+    Temperature 0.1 and a fixed seed are DeepNote's (section C.1); top_p 0.9 and 1280 new tokens are in its authors'
+    public code only. `system` is a message put before the prompt, `extra_body` further fields of the request.
+    `stages` may name other LLMs for single stages.
     """
 
     def __init__(
         self,
         model: str,
         *,
-        store: ResponseStore,
+        store: InstanceOf[ResponseStore] | str = ".cache/responses.sqlite",
+        recordings: list[str] | None = None,
+        cache: str | None = ".cache/recordings",
+        lease: float = 5.0,
         base_url: str | None = None,
-        api_key: str | None = None,
+        api_key_variable: str = "OPENAI_API_KEY",
         served_as: str | None = None,
-        concurrency: int = 16,
+        n_ctx: Positive = 8192,
+        threads: Positive | None = None,
+        concurrency: Positive = 16,
         timeout: float = 600.0,
-        max_retries: int = 5,
-        max_wait: float = 120.0,
+        max_retries: NonNegative = 5,
         price: Price | None = None,
+        prompt_price: float | None = None,
+        completion_price: float | None = None,
         max_cost: float | None = None,
-        sampling: Sampling | None = None,
-        **settings: Any,
+        temperature: float | None = 0.1,
+        top_p: float | None = 0.9,
+        seed: int | None = 42,
+        max_tokens: int | None = 1280,
+        max_completion_tokens: int | None = None,
+        reasoning_effort: str | None = None,
+        system: str | None = None,
+        extra_body: dict[str, Any] | None = None,
     ) -> None:
+        if (prompt_price is None) != (completion_price is None):
+            raise InputError("set both llm.prompt_price and llm.completion_price, or neither")
+        if prompt_price is not None and completion_price is not None:
+            price = Price(prompt_price, completion_price)
         if max_cost is not None and price is None:
-            raise InputError(
-                f"max_cost needs the price of {model!r}: set llm.prompt_price and llm.completion_price "
-                "(dollars per million tokens), or leave max_cost empty"
-            )
-        if concurrency < 1:
-            raise InputError(f"llm.concurrency must be at least 1, not {concurrency}")
-        self.model = model
-        self.store = store
-        self.base_url = base_url
-        self.endpoint = None if base_url is None else endpoint_of(base_url)
-        self.price = price
-        self.max_cost = max_cost
-        self.concurrency = concurrency
-        self.sampling = replace(sampling or Sampling(), **settings).settings()
-        self.usage = Usage()
-        self.lacks = ""  # what must be there before anything can be asked
-        self.stages: dict[str, LLM] = {}
-        self.trained: dict[str, str | None] = {}  # what records say of how the model came to be
-        self.resources = AsyncExitStack()  # what must live as long as this object: an engine in this process
-        self._served_as = served_as or model
-        self._api_key = api_key
+            raise InputError(f"max_cost needs the price of {model!r}: set llm.prompt_price and llm.completion_price")
+        basic = {"temperature": temperature, "top_p": top_p, "seed": seed, "max_tokens": max_tokens}
+        more = {"max_completion_tokens": max_completion_tokens, "reasoning_effort": reasoning_effort, "system": system}
+        for name in sorted((extra_body or {}).keys() & {*basic, *more, "model", "messages", "stop", "stream"}):
+            raise InputError(f"llm.extra_body.{name}: set llm.{name} where there is one, not in extra_body")
+        set_only: dict[str, Any] = more | {"extra_body": extra_body}
+        self.sampling = basic | {name: value for name, value in set_only.items() if value}
+        if recordings is not None:
+            store, base_url = ResponseStore.of_recordings(recordings, cache=cache), None
+        self.store = ResponseStore(store, lease=lease) if isinstance(store, str) else store
+        self._is_local = base_url == "local"
+        self.model = Path(model).stem if self._is_local else model
+        self.base_url, self.price, self.max_cost, self.concurrency = base_url, price, max_cost, concurrency
+        if not (self._is_local or base_url is None or _ADDRESS.fullmatch(base_url)):  # which may hold a secret
+            raise InputError("llm.base_url: expected for example http://127.0.0.1:8000/v1, without user or password")
+        self.endpoint = "llama.cpp in this process" if self._is_local else base_url and base_url.split("/")[2]
+        self.usage, self.trained, self.stages = Usage(), dict[str, str | None](), dict[str, LLM]()
+        self._file, self._served_as, self._key_variable = model, served_as or self.model, api_key_variable
+        self._timeout, self._max_retries, self._resources = timeout, max_retries, AsyncExitStack()
+        self._engine: dict[str, Any] = {"n_ctx": n_ctx, "threads": threads}
         self._client: openai.AsyncOpenAI | None = None
-        self._timeout = timeout
-        self._max_retries = max_retries
-        self._max_wait = max_wait
-        self._slots = asyncio.Semaphore(concurrency)
-        self._in_flight: dict[str, asyncio.Future[Response]] = {}
-        self._unsaved: list[tuple[dict[str, Any], Response]] = []  # paid, and the store could not be written
-        self._warned: set[str] = set()
+        self._server: Any = None
+        self._in_flight: dict[str, asyncio.Task[Response]] = {}
+        self._fatal: FatalLLMError | None = None
+        self._refusals, self._unmetered = Counter[int](), False
 
     async def __aenter__(self) -> Self:
         if self.base_url is not None:
-            if self.lacks:
-                raise InputError(self.lacks)
             import openai  # noqa: PLC0415 - half a second that a replay does without
 
-            self._client = openai.AsyncOpenAI(
-                base_url=self.base_url,
-                api_key=self._api_key or "none",
-                timeout=self._timeout,
-                max_retries=0,  # `_send` retries, for more reasons and obeying any Retry-After: twice would multiply
-                http_client=openai.DefaultAioHttpClient(),  # half the work a call of the default transport
-            )
+            base_url, key = self.base_url, os.environ.get(self._key_variable, "").strip()
+            if self._is_local:
+                from rag_notes.llm.local import serve  # noqa: PLC0415
+
+                self._server = serve(self._file, n_parallel=self.concurrency, **self._engine)
+                base_url = f"{self._server.listening_address}/v1"
+            elif not (key.isascii() and key.isprintable()) or (not key and self.endpoint == "api.openai.com"):
+                raise InputError(
+                    f"llm=openai needs a key: set the environment variable {self._key_variable} (letters, digits and "
+                    "signs), or name your own server with llm.base_url=http://127.0.0.1:8000/v1"
+                )
+            self._slots, self._fatal = asyncio.Semaphore(self.concurrency), None
+            transport = openai.DefaultAioHttpClient()  # half the work a call of the default transport
+            settings: Any = {"timeout": self._timeout, "http_client": transport}
+            self._client = openai.AsyncOpenAI(base_url=base_url, api_key=key or "none", **settings)
         for other in self.stages.values():
             other.usage = self.usage
-            await self.resources.enter_async_context(other)
+            await self._resources.enter_async_context(other)
         return self
+
+    async def __aexit__(self, *error: object) -> None:
+        calls = list(self._in_flight.values())
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()
+        self._client, self._server = None, None
+        await self._resources.aclose()
 
     def of(self, stage: str) -> "LLM":
         """The LLM that answers a stage: another one where `stages` names it, else this one."""
         return self.stages.get(stage, self)
 
-    def taken(self, keys: Sequence[str]) -> dict[str, tuple[float, int]]:
-        """The seconds and retries of stored responses by key, as `ResponseStore.taken`, of all stages."""
-        stores = {id(llm.store): llm.store for llm in (self, *self.stages.values())}
-        return {key: value for store in stores.values() for key, value in store.taken(keys).items()}
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with contextlib.suppress(StoreError):  # there may be room again; that there was none has been said
-            while self._unsaved:
-                self.store.put(*self._unsaved[-1])
-                self._unsaved.pop()
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
-        await self.resources.aclose()
-
     def request(
         self, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False, repeat: int = 0
     ) -> dict[str, Any]:
         """What determines the answer to `prompt`, and so its key: model, messages, sampling, repeat index."""
-        settings = {name: value for name, value in self.sampling.items() if name != "system"}
-        return ({"stop": list(stop)} if stop else {}) | {
-            "model": self.model,
-            "messages": messages(prompt, self.sampling.get("system")),
-            **settings,
-            "logprobs": logprobs,
-            "repeat": repeat,
-        }
+        settings = dict(self.sampling)
+        texts = {"system": settings.pop("system", ""), "user": prompt}
+        messages = [{"role": role, "content": errors.encodable(texts[role])} for role in texts if texts[role]]
+        request = {"model": self.model, "messages": messages, **settings, "logprobs": logprobs, "repeat": repeat}
+        return request | ({"stop": list(stop)} if stop else {})
 
-    async def ask(self, prompt: str, *, stop: Sequence[str] = (), logprobs: bool = False, repeat: int = 0) -> Response:
-        """The response to one user message, ended before the first of the strings in `stop`; raises as `answer`."""
-        request = self.request(prompt, stop=stop, logprobs=logprobs, repeat=repeat)
+    async def ask(self, prompt: str, **options: Any) -> Response:
+        """The response to a prompt; `options` are those of `request`. Raises as `answer`."""
+        request = self.request(prompt, **options)
         return await self.answer(request, request_key(request))
 
     async def answer(self, request: dict[str, Any], key: str) -> Response:
         """The response to what `request` gave, `key` being its `request_key`.
 
-        Raises RecordingMissError where the network is forbidden and the store has no answer, SpendingLimitError and
-        other FatalLLMErrors where no further call makes sense (a store that cannot be written among them), LLMError for
-        everything else that went wrong.
+        Raises RecordingMissError where the network is forbidden and the store has no answer, FatalLLMErrors where no
+        further call makes sense (the money is spent, the store cannot be written), else LLMErrors.
         """
         if (stored := self._stored(key)) is not None:
             return stored
-        if (pending := self._in_flight.get(key)) is not None:
-            self.usage.stored += 1
-            return await asyncio.shield(pending)
-        future = self._in_flight[key] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else may be waiting
-        try:
-            response = await self._obtain(key, request)
-        except BaseException as error:
-            future.set_exception(
-                error if isinstance(error, LLMError) else LLMError(f"the call was given up: {error!r}")
-            )
-            raise
+        if self._client is None:
+            raise RecordingMissError("no recorded response, and the network is forbidden; go live by llm=openai")
+        if (call := self._in_flight.get(key)) is None:
+            call = self._in_flight[key] = asyncio.create_task(self._obtain(request, key))
+            call.add_done_callback(lambda done: self._in_flight.pop(key) and (done.cancelled() or done.exception()))
         else:
-            future.set_result(response)
-            return response
-        finally:
-            del self._in_flight[key]
+            self.usage.stored += 1
+        return await asyncio.shield(call)  # one who gives up does not take the answer from the others
 
     def _stored(self, key: str) -> Response | None:
-        with _fatal_store():
-            stored = self.store.get(key)
-        if stored is not None:
+        if (stored := self.store.get(key)) is not None:
             self.usage.stored += 1
-            if self.endpoint and stored.endpoint and (stored.endpoint, stored.served_as) != self._server():
-                self._warn(
-                    "stored",
-                    f"stored answers of {self.model} from {stored.endpoint} (as {stored.served_as}) are used; the "
-                    f"endpoint now is {self.endpoint} (as {self._served_as}); give another llm.model or llm.store to "
-                    "keep them apart",
-                )
+            if self.endpoint and stored.endpoint and stored.endpoint != self.endpoint:
+                text = f"is not where the stored answers that are used are from, {stored.endpoint}"
+                self._warn(f"{text}; another llm.model or llm.store would keep them apart")
         return stored
 
-    async def _obtain(self, key: str, request: dict[str, Any]) -> Response:
+    async def _obtain(self, request: dict[str, Any], key: str) -> Response:
         """Make the call, or wait for the process that is making it and take its answer from the store."""
-        if self._client is None:
-            raise RecordingMissError(
-                f"{NOT_RECORDED}, and the network is forbidden; to go live choose another model source, for "
-                "example llm=openai or llm=local"
-            )
-        wait, longest = POLLS
+        wait = 0.02
         while True:
-            with _fatal_store():
-                async with self._slots:
+            async with self._slots:
+                try:
+                    if self._fatal is not None:  # nothing more is sent
+                        raise type(self._fatal)(*self._fatal.args)
                     if self.store.claim(key):
-                        try:
-                            return self._keep(request, await self._send(request))
-                        finally:
-                            self.store.release(key)
+                        return await self._make(request, key)
+                except FatalLLMError as error:
+                    self._fatal = error
+                    raise
             if (stored := self._stored(key)) is not None:
                 return stored
             await asyncio.sleep(wait)
-            wait = min(2 * wait, longest)
+            wait = min(2 * wait, 0.5)
 
-    def _keep(self, request: dict[str, Any], response: Response) -> Response:
+    async def _make(self, request: dict[str, Any], key: str) -> Response:
+        """Make a claimed call and store its answer, the claim being renewed meanwhile."""
+        renewing = asyncio.create_task(self._renew(key))
         try:
-            return self.store.put(request, response)
-        except StoreError as error:
-            self._unsaved.append((request, response))
-            raise StoreError(f"{error} (an answer was paid that could not be stored; nothing more is asked)") from None
+            return self.store.put(request, await self._send(request))
+        finally:
+            renewing.cancel()
+            with contextlib.suppress(StoreError):  # it expires
+                self.store.release(key)
+
+    async def _renew(self, key: str) -> None:
+        while True:
+            await asyncio.sleep(self.store.lease / 3)
+            with contextlib.suppress(StoreError):  # the next write that matters says what is wrong
+                self.store.renew(key)
 
     async def _send(self, request: dict[str, Any]) -> Response:
-        body = {name: value for name, value in request.items() if name != "repeat" and value is not None}
-        body |= body.pop("extra_body", {}) | {"model": self._served_as}
-        if request["repeat"] and request["seed"] is not None:
-            body["seed"] = request["seed"] + request["repeat"]
-        start, failures, empty = time.perf_counter(), 0, 0
-        while True:
-            if self._unsaved:
-                raise FatalLLMError(f"{self.store.path}: the last answer could not be stored; nothing more is asked")
-            self._check_budget()
-            try:
-                response = await self._call(body, start, failures + empty)
-            except FailedCallError as failure:
-                wait = pause(failures) if failure.asked is None else failure.asked
-                if failure.passing and wait > self._max_wait:
-                    raise PausedError(
-                        f"paused: {self.base_url} asks to wait {wait:.0f} s, longer than llm.max_wait="
-                        f"{self._max_wait:g} ({failure}); the same command continues"
-                    ) from None
-                if not failure.passing or failures == self._max_retries:
-                    self.usage.errors += 1
-                    raise failure.error from None
-                failures += 1
-            else:
-                self._count(response)
-                # An empty answer may be a passing fault; one that used up its tokens (in reasoning) is not.
-                whole = response.text.strip() or response.finish_reason in ("length", SCORED)
-                if whole or empty == self._max_retries:
-                    return response
-                empty, wait = empty + 1, 0.0
-            self.usage.retries += 1
-            await asyncio.sleep(wait)
-
-    async def _call(self, body: dict[str, Any], start: float, tries: int) -> Response:
+        import aiohttp  # noqa: PLC0415
         import httpx2  # noqa: PLC0415
         import openai  # noqa: PLC0415
 
-        assert self._client is not None
-        try:
-            # Not chat.completions.create: checking 35 arguments against their types takes as long as all the rest.
-            raw = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body)
-            response = read_completion(
-                strict_json(raw.content),
-                seconds=time.perf_counter() - start,
-                retries=tries,
-                scored=body.get("continue_final_message", False),  # the prompt ends in a begun answer
-            )
-        except openai.APIError as error:
-            raise failed_call(error, body, self.base_url, self._clean) from None
-        except (ValueError, TypeError, AttributeError, LookupError) as error:  # a body that is not a completion
-            text = self._clean(f"{type(error).__name__}: {error}")
-            broken = LLMError(f"{self.base_url} answered something that is not a chat completion ({text})")
-            raise FailedCallError(broken, passing=True) from None
-        except LLMError as error:
-            raise FailedCallError(error) from None
-        if response.model and not is_same_model(self._served_as, response.model):
-            self._warn(
-                "model",
-                f"{self.base_url} was asked for {self._served_as} and {self._clean(response.model)} answered; if it is "
-                "the same, set llm.served_as to that name",
-            )
-        endpoint, served_as = self._server()
-        return replace(response, endpoint=endpoint, served_as=served_as)
+        body = {name: value for name, value in request.items() if value is not None and (value or name != "logprobs")}
+        body |= body.pop("extra_body", {}) | {"model": self._served_as}
+        if (repeat := body.pop("repeat")) and "seed" in body:
+            body["seed"] += repeat
+        start, failures, empty, most = time.perf_counter(), 0, 0, self._max_retries
+        while True:
+            self._check_budget()
+            assert self._client is not None
+            options: Any = {"max_retries": most - failures}
+            try:
+                # Not chat.completions.create: checking 35 arguments against their types takes as long as all the rest.
+                raw = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body, options=options)
+                failures += int(raw.request.headers.get("x-stainless-retry-count", 0))
+                response = self._read(raw.content, body)
+                # An empty answer may be a passing fault; one that used up its tokens (in reasoning) is not.
+                if response.text.strip() or response.finish_reason in ("length", SCORED) or empty == most:
+                    self.usage.retries += failures + empty
+                    served = replace(response, endpoint=self.endpoint, served_as=self._served_as)
+                    seconds = round(time.perf_counter() - start, 3)
+                    return replace(served, seconds=seconds, retries=failures + empty)
+                empty += 1
+            except openai.APIStatusError as error:
+                wait = error.response.headers.get("retry-after", "")
+                if wait.isdigit() and int(wait) > 120:  # openai's client waits no longer
+                    raise self._failed(FatalLLMError(f"asks to wait {wait} s; the same command continues")) from None
+                raise self._failed(self._explained(error.status_code, error.body, body)) from None
+            except openai.APIError as error:
+                raise self._failed(errors.explain_connection(error)) from None
+            except LLMError as error:
+                raise self._failed(error) from None
+            except (ValueError, TypeError, AttributeError, LookupError, RecursionError, aiohttp.ClientError) as error:
+                if failures >= most:
+                    kind = UnreachedError if isinstance(error, aiohttp.ClientError) else LLMError
+                    text = f"{type(error).__name__}: {error}"
+                    raise self._failed(kind(f"answered something that is not a chat completion ({text})")) from None
+                await asyncio.sleep(min(PAUSE * 2**failures, 8.0))
+                failures += 1
 
-    def _server(self) -> tuple[str | None, str]:
-        return self.endpoint, self._served_as
+    def _read(self, content: bytes, body: dict[str, Any]) -> Response:
+        """The response in the body of an answer, which is paid whether or not it can be used."""
+        completion, usage = read_body(content), self.usage
+        if counts := read_usage(completion):
+            usage.prompt_tokens += counts[0]
+            usage.completion_tokens += counts[1]
+            usage.reasoning_tokens += counts[2]
+            usage.cost += self.price.of(*counts[:2]) if self.price else 0.0
+        if completion.get("error") and not completion.get("choices"):
+            message, code, _ = errors.read_error(completion)
+            if code in ("400", "401", "402", "403", "404", "422"):
+                raise self._explained(int(code), completion, body)
+            raise InputError(message)
+        response = read_completion(completion, scored=body.get("continue_final_message", False))
+        usage.sent += 1
+        if counts is None:
+            self._unmetered = True
+            self._warn("reports no token usage: costs are unknown, and tokens count as 0")
+        if response.model and not re.fullmatch(f"{re.escape(self._served_as)}{_DATE}", response.model):
+            text = f"was asked for {self._served_as} and {response.model} answered"
+            self._warn(f"{text}; if it is the same, set llm.served_as to that name")
+        return response
 
-    def _warn(self, kind: str, text: str) -> None:
-        """Say something of a kind once in the life of this object."""
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+    def _explained(self, status: int, refusal: Any, body: dict[str, Any]) -> LLMError:
+        error = errors.explain(status, refusal, body.keys() - {"model", "messages", "logprobs"})
+        self._refusals[status] += 400 <= status < 500 and status != 429
+        if not self.usage.sent and self._refusals[status] >= (1 if status == 404 else MAX_REFUSALS):
+            return FatalLLMError(f"{error}; no request was answered: check llm.model={self.model} and the settings")
+        return error
 
-    def _count(self, response: Response) -> None:
-        self.usage.sent += 1
-        self.usage.prompt_tokens += response.prompt_tokens
-        self.usage.completion_tokens += response.completion_tokens
-        self.usage.reasoning_tokens += response.reasoning_tokens
-        if self.price is not None:
-            self.usage.cost += self.price.of(response.prompt_tokens, response.completion_tokens)
+    def _failed(self, error: LLMError) -> LLMError:
+        self.usage.errors += 1
+        return type(error)(self._clean(f"{self.base_url}: {error}"))
+
+    def _warn(self, text: str) -> None:
+        warnings.warn(self._clean(f"{self.base_url}: {text}"), RuntimeWarning, stacklevel=2)
 
     def _check_budget(self) -> None:
-        if self.max_cost is not None and self.usage.cost >= self.max_cost:
-            raise SpendingLimitError(
-                f"spending limit reached: {self.usage.cost:.4f} of max_cost={self.max_cost} dollars are spent since "
-                "this command began; the same command continues with as much again"
-            )
+        if self.max_cost is not None and (self._unmetered or self.usage.cost >= self.max_cost):
+            unknown = "no token usage is reported, so that none can be kept; " if self._unmetered else ""
+            text = f"{unknown}{self.usage.cost:.4f} of max_cost={self.max_cost} dollars are spent in this command"
+            raise SpendingLimitError(f"spending limit reached: {text}; the same command continues with as much again")
 
     def _clean(self, text: str) -> str:
-        if self._api_key:
-            text = text.replace(self._api_key, "[key]")
-        return printable(re.sub(r"\b(sk|key)-[\w*.-]{6,}", "[key]", text))
-
-
-@contextlib.contextmanager
-def _fatal_store() -> Iterator[None]:
-    """A store that cannot be read or written is an error that every further call would meet too."""
-    try:
-        yield
-    except StoreError as error:
-        raise FatalLLMError(str(error)) from None
+        key = os.environ.get(self._key_variable, "").strip() or "sk-"
+        return errors.printable(re.sub(rf"{re.escape(key)}|\b(sk|key)-[\w*.-]{{6,}}", "[key]", text))

@@ -1,106 +1,117 @@
 """Reads the body of a chat completion: the answer, its reasoning, its tokens; nothing unusable gets through."""
 
+import codecs
+import itertools
+import json
+import math
 import re
-from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
-from rag_notes.llm.errors import LLMError, encodable
-from rag_notes.llm.response import MOST, Response, read_logprobs
+from rag_notes.llm.errors import LLMError, encodable, read_error
+from rag_notes.llm.store import Logprobs, Response
 from rag_notes.types import InputError
 
-_THOUGHT = re.compile(r"\s*(?:<think>)?((?:(?!<think>).)*?)</think>\s*", re.DOTALL)
 SCORED = "scored"
 """The finish_reason of a response that has the log-probabilities of its prompt instead of a text."""
-_DATED = r"-\d{4}(?:-?\d{2}-?\d{2})?"
+
+# The words of different endpoints, in lower case. Any other word ("error", "abort") or none means: not an answer.
+_WHOLE = {"stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"}
+_CUT = {"length", "max_tokens", "max_output_tokens", "max_length", "model_length"}
+_FILTERED = {"content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "sensitive"}
+_THOUGHT = re.compile(  # in the last case the chat template has written the opening tag
+    r"\s*(?:<(think|thinking|thought)>(.*?)</\1>|\[THINK\](.*?)\[/THINK\]|((?:(?!<think>).)*?)</think>)\s*", re.DOTALL
+)
+_BEGUN_THOUGHT = re.compile(r"\s*(?:<(?:think|thinking|thought)>|\[THINK\])")
 
 
-def read_completion(completion: Any, *, seconds: float, retries: int, scored: bool = False) -> Response:
-    """The response in a parsed body.
+def read_body(content: bytes) -> Any:
+    """The JSON value of a body, its texts made encodable. Raises ValueError where it is not JSON."""
+    body = json.loads(content)
+    return json.loads(encodable(json.dumps(body, ensure_ascii=False))) if b"\\ud" in content.lower() else body
 
-    A refusal is its message with finish_reason "refusal"; what a model thinks aloud before its answer is `reasoning`.
+
+def read_usage(completion: Any) -> tuple[int, int, int] | None:
+    """The prompt, completion (reasoning included) and reasoning tokens that a body reports, rounded up, or None."""
+    try:
+        usage = completion["usage"]
+        prompt, answer = math.ceil(usage["prompt_tokens"]), math.ceil(usage["completion_tokens"])
+        reasoning = math.ceil((usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0)
+    except (ValueError, TypeError, AttributeError, LookupError, OverflowError):
+        return None
+    if reasoning and usage.get("total_tokens") == prompt + answer + reasoning:  # some count them apart
+        answer += reasoning
+    return (prompt, answer, reasoning) if min(prompt, answer, reasoning) >= 0 else None
+
+
+def read_completion(completion: Any, *, scored: bool = False) -> Response:
+    """The response in a parsed body; what a model thinks aloud before its answer is `reasoning`.
+
     With `scored` the log-probabilities of the prompt are what counts: where they are there, the response has these and
-    no text, and the finish_reason is SCORED.
-    Raises ValueError, TypeError, AttributeError or LookupError where the body is no whole completion (another try may
-    give one), LLMError where another try would fail too.
+    no text, and the finish_reason is SCORED. Raises ValueError, TypeError, AttributeError or LookupError where the body
+    is no whole completion (another try may give one), LLMError where another try would fail too.
     """
     choice = completion["choices"][0]
     message, reason = choice["message"], choice.get("finish_reason")
-    text, refusal = message.get("content"), message.get("refusal")
-    if reason == "content_filter":
-        raise LLMError("the endpoint's content filter withheld the answer")
     if message.get("tool_calls"):
         raise LLMError("the model called a tool instead of answering; take the tools out of llm.extra_body")
-    if not isinstance(reason, str):
-        raise InputError("the answer was cut off before the model finished")
-    if refusal and not text:
-        text, reason = refusal, "refusal"
-    if not isinstance(text, str | None):
-        raise TypeError(f"the content is {text!r}")
-    text, reasoning = encodable(text or ""), message.get("reasoning_content") or message.get("reasoning")
-    logprobs, items = None, (choice.get("logprobs") or {}).get("content")
-    if items is not None and reason != "refusal":
-        logprobs = read_logprobs([(item["token"], item["logprob"]) for item in items])
-        _check_spelling(text, logprobs)
+    if (word := str(reason).lower()) in _FILTERED:
+        raise LLMError(f"the endpoint's content filter withheld the answer ({reason})")
+    if word not in _WHOLE | _CUT:
+        error = read_error(choice)[0] if choice.get("error") else ""
+        raise InputError(f"the answer was cut off before the model finished: finish_reason {reason!r} {error}")
+    text, thoughts = _join_parts(message.get("content"))
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or thoughts
+    finish_reason = "length" if word in _CUT else "stop"
+    if not text and isinstance(refusal := message.get("refusal"), str) and refusal:
+        text, finish_reason = refusal, "refusal"
+    logprobs, tokens = None, (choice.get("logprobs") or {}).get("content")
+    if tokens is not None and finish_reason != "refusal":
+        logprobs = _read_tokens(text, tokens)
     if thought := _THOUGHT.match(text):
-        reasoning, logprobs = thought[1].strip() or reasoning, _from(logprobs, thought.end())
-        text = text[thought.end() :]
-    elif text.lstrip().startswith("<think>"):  # cut off before the answer
-        reasoning, text, logprobs = text.lstrip().removeprefix("<think>").strip(), "", logprobs and ()
-    tokens, thinking = _tokens(completion.get("usage") or {})
-    response = Response(
-        text=text,
-        finish_reason=encodable(reason),
-        prompt_tokens=tokens[0],
-        completion_tokens=tokens[1],
-        seconds=round(seconds, 3),
-        retries=retries,
-        logprobs=logprobs,
-        reasoning=encodable(reasoning) if isinstance(reasoning, str) and reasoning else None,
-        reasoning_tokens=thinking,
-        model=encodable(model) if isinstance(model := completion.get("model"), str) else None,
+        reasoning = "".join(part or "" for part in thought.groups()[1:]).strip() or reasoning
+        text, logprobs = text[thought.end() :], logprobs and _tokens_from(logprobs, thought.end())
+    elif begun := _BEGUN_THOUGHT.match(text):  # cut off before the answer
+        reasoning, text, logprobs = text[begun.end() :].strip(), "", logprobs and ()
+    if scored and (prompt := completion.get("prompt_logprobs")) is not None:
+        pairs = [(one["decoded_token"], one["logprob"]) for each in prompt if each for one in each.values()]
+        text, finish_reason, logprobs = "", SCORED, _checked(pairs)
+    prompt_tokens, answer_tokens, thinking = read_usage(completion) or (0, 0, 0)
+    model, reasoning = completion.get("model"), str(reasoning) if reasoning else None
+    return Response(
+        text, finish_reason, prompt_tokens, answer_tokens, 0.0, 0, logprobs, reasoning, thinking, model and str(model)
     )
-    if not scored or (prompt := completion.get("prompt_logprobs")) is None:
-        return response
-    pairs = [(one["decoded_token"], one["logprob"]) for each in prompt if each for one in each.values()]
-    return replace(response, text="", finish_reason=SCORED, logprobs=read_logprobs(pairs))
 
 
-def _tokens(usage: dict[str, Any]) -> tuple[tuple[int, int], int]:
-    """Prompt and completion tokens, and how many of the latter are reasoning."""
-    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if not (_is_count(prompt) and _is_count(completion)):
-        raise LLMError("the endpoint reports no token usage, which the cost metrics need")
-    thinking = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
-    if not _is_count(thinking):
-        raise InputError(f"reasoning_tokens is {str(thinking)[:40]}")
-    if thinking and usage.get("total_tokens") == prompt + completion + thinking:  # some count them apart
-        completion += thinking
-    return (prompt, completion), thinking
+def _join_parts(content: Any) -> tuple[str, str]:
+    """The text of a message and the thoughts among its parts; the content is a text, None or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    if not isinstance(content, list):
+        raise TypeError(f"the content is {str(content)[:80]}")
+    thoughts = [part["thinking"] for part in content if part["type"] == "thinking"]
+    thought = "".join(thought if isinstance(thought, str) else _join_parts(thought)[0] for thought in thoughts)
+    return "".join(part["text"] for part in content if part["type"] == "text"), thought
 
 
-def _is_count(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST
-
-
-def _check_spelling(text: str, logprobs: tuple[tuple[str, float], ...]) -> None:
-    """Raise ValueError where the tokens are not those of the text (a special token may follow, space may differ)."""
-    spelled = "".join(token for token, _ in logprobs)
-    if "\ufffd" not in spelled and not "".join(spelled.split()).startswith("".join(text.split())):
+def _read_tokens(text: str, tokens: Any) -> Logprobs:
+    """Tokens, a character being that of the token whose bytes complete it; ValueError where they do not spell it."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    spelled = [decoder.decode(bytes(token["bytes"])) if token.get("bytes") else token["token"] for token in tokens]
+    joined = "".join(spelled)
+    # A special token may follow, and space may differ.
+    if "\ufffd" not in joined and not "".join(joined.split()).startswith("".join(text.split())):
         raise InputError("the log-probabilities are not those of the answer's tokens")
+    return _checked(zip(spelled, (token["logprob"] for token in tokens), strict=True))
 
 
-def _from(logprobs: tuple[tuple[str, float], ...] | None, start: int) -> tuple[tuple[str, float], ...] | None:
-    """The tokens that begin at `start`, in characters, or behind it."""
-    if logprobs is None:
-        return None
-    kept, place = [], 0
-    for token, value in logprobs:
-        if place >= start:
-            kept.append((token, value))
-        place += len(token)
-    return tuple(kept)
+def _checked(pairs: Any) -> Logprobs:
+    checked = tuple((str(token), float(value)) for token, value in pairs)
+    if not all(math.isfinite(value) and value < 0.01 for _, value in checked):  # some engines round 0 up
+        raise InputError("a token's log-probability is no finite number of at most 0")
+    return checked
 
 
-def is_same_model(asked: str, answered: str) -> bool:
-    """Whether a response's model is the one asked for: the same name, or that name with the vendor's date."""
-    return re.fullmatch(f"{re.escape(asked)}(?:{_DATED})?", answered) is not None
+def _tokens_from(logprobs: Logprobs, start: int) -> Logprobs:
+    """The tokens that begin at the character `start` of the text, or after it."""
+    ends = itertools.accumulate(len(token) for token, _ in logprobs)
+    return tuple(pair for pair, end in zip(logprobs, ends, strict=True) if end - len(pair[0]) >= start)

@@ -1,12 +1,14 @@
-"""What can go wrong with a call, and the cleaning of texts that come from a server."""
+"""What can go wrong with a call: the kinds of error, what an endpoint's refusal means, and texts made fit to show."""
 
+import json
 import re
+from collections.abc import Container
+from typing import Any
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-LONGEST = 500
-"""Characters of a server's text that a message repeats."""
+_UNSUPPORTED = re.compile(
+    r"(?i)unsupported|not support|unknown|unrecogni|not permitted|only the default|(not|n't) both"
+)
 
 
 class LLMError(RuntimeError):
@@ -18,7 +20,7 @@ class RecordingMissError(LLMError):
 
 
 class UnreachedError(LLMError):
-    """The connection ended without a response: no model was heard, and the next run of the same command asks again."""
+    """The connection ended without a response, so that no model was heard."""
 
 
 class FatalLLMError(LLMError):
@@ -29,8 +31,46 @@ class SpendingLimitError(FatalLLMError):
     """The spending limit is reached; what is already answered is kept."""
 
 
-class PausedError(FatalLLMError):
-    """The server asks to wait longer than `llm.max_wait`; what is already answered is kept."""
+def read_error(body: Any) -> tuple[str, str, str | None]:
+    """The message, code and parameter in the body of an error; a body of unknown shape is its own message."""
+    first = body[0] if isinstance(body, list) and body else body
+    error = (first.get("error") or first) if isinstance(first, dict) else first
+    details = error if isinstance(error, dict) else {}
+    message = details.get("message") or (error if isinstance(error, str) else json.dumps(error, ensure_ascii=False))
+    return str(message), str(details.get("code") or ""), details.get("param")
+
+
+def explain(status: int, body: Any, settings: Container[str]) -> LLMError:
+    """The error that a refused request is, with what to change; fatal where it is sure that all others would meet it.
+
+    `settings` are the fields of the request that a user sets.
+    """
+    message, code, parameter = read_error(body)
+    text = f"status {status}: {message}"
+    if status == 401 or (status == 403 and re.search(r"(?i)\bkey\b|credential|authenticat", message)):
+        return FatalLLMError(f"refused the API key ({text}); check the key's environment variable")
+    if status == 402 or code == "insufficient_quota":
+        return FatalLLMError(f"says that the account has no credit ({text}); with more, the same command continues")
+    if status in (400, 422) and "logprob" in message:
+        return FatalLLMError(f"gives no log-probabilities of tokens ({text})")
+    if status in (400, 422) and _UNSUPPORTED.search(message):
+        for name in (parameter, *re.findall(r"['\"`](\w+)['\"`]", message)):
+            if name in settings:
+                instead = " and llm.max_completion_tokens instead" if name == "max_tokens" else ""
+                return FatalLLMError(f"refuses llm.{name} ({text}); set llm.{name}=null{instead}")
+    return LLMError(f"failed ({text})")
+
+
+def explain_connection(error: Exception) -> LLMError:
+    """The error that openai's error of a connection is; fatal where nobody takes the connection."""
+    import aiohttp  # noqa: PLC0415
+
+    cause = error.__cause__ and error.__cause__.__cause__
+    if isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return FatalLLMError("nobody answers at this address; is the server running? The same command continues")
+    if isinstance(cause, aiohttp.SocketTimeoutError):
+        return LLMError("did not answer in time; raise llm.timeout or lower llm.concurrency")
+    return UnreachedError(f"closed the connection ({type(cause).__name__})")
 
 
 def encodable(text: str) -> str:
@@ -39,5 +79,5 @@ def encodable(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A server's text as a message may repeat it: one line, at most `LONGEST` characters, none that control."""
-    return encodable(_CONTROL.sub(" ", _ESCAPES.sub("", text)))[:LONGEST]
+    """A server's text as a message may repeat it: one line, at most 500 characters, none that control a terminal."""
+    return "".join(char if char.isprintable() else " " for char in text[:500])

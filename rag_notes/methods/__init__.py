@@ -1,1 +1,5 @@
-"""The methods: one async function a file, with what there is to say of it as the file's `ABOUT`."""
+"""The methods, one async function a file."""
+
+from rag_notes.listing import make_callable
+
+make_callable(__name__)

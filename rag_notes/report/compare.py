@@ -13,7 +13,8 @@ from rag_notes.methods.about import label_of
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
 from rag_notes.report.cells import ANSWER_METRICS, METRIC_LABELS, RETRIEVAL_METRICS, interval_text
 from rag_notes.report.scores_table import as_text, styled
-from rag_notes.running.records import RecordError, Run
+from rag_notes.running.records import Run
+from rag_notes.running.samples import RecordError
 
 COSTS = ("searches", "distinct_passages", "calls", "prompt_tokens", "completion_tokens")
 """The counts that are compared beside the metrics; less is better."""

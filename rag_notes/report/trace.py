@@ -11,7 +11,8 @@ from typing import Any, Literal
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
 from rag_notes.methods.about import label_of
 from rag_notes.report.cells import ANSWER_METRICS
-from rag_notes.running.records import Run, Sample
+from rag_notes.running.records import Run
+from rag_notes.running.samples import Sample
 from rag_notes.types import InputError
 
 Piece = tuple[Literal["same", "added", "dropped"], str]

@@ -24,20 +24,14 @@ _WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d_])['’‘.:·‧](?=[^\W\d_])|(?<=\d)[
 _RUN = re.compile(rf"(?P<cjk>[{_CJK}]+)|[^{_CJK}]+")
 _POSSESSIVE = ("'s", "’s")
 _LANGUAGE_SAMPLE = 200
-STOP_WORDS_EN = tuple(
-    re.findall(
-        r"\w+",
-        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
-        "this to was will with",
-    )
-)
+STOP_WORDS_EN = tuple(re.findall(r"\w+", """
+    a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to
+    was will with"""))  # fmt: skip
 _STOP_WORDS_EN = frozenset(STOP_WORDS_EN)
 _STOP_WORDS_ZH = frozenset(stopwords("baidu"))
 
 
-class _ThreadLocal(threading.local):
-    """A stemmer for each thread: PyStemmer's objects have inner state and must not be shared."""
-
+class _ThreadLocal(threading.local):  # PyStemmer's objects have inner state and must not be shared
     def __init__(self) -> None:
         self.stem = Stemmer.Stemmer("porter", 0).stemWords  # its cache is slower than stemming
 
@@ -75,11 +69,11 @@ class Tokenizer:
 
     @property
     def settings(self) -> dict[str, str | bool]:
-        """The settings as plain JSON values, always in the same order."""
+        """The settings as JSON values."""
         return asdict(self)
 
     def __call__(self, text: str) -> list[str]:
-        """Return the terms of `text`; the list is empty when it has none."""
+        """Return the terms of `text`."""
         text = unicodedata.normalize("NFKC", text).lower()
         return self._english(text) if self.language == "en" else self._chinese(text)
 

@@ -19,7 +19,7 @@ from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
 from rag_notes.running.describe import Method, describe, function_of
-from rag_notes.running.records import SAMPLES, Condition, Run, RunInfo, Usage, load_run, read_info, save_run
+from rag_notes.running.records import SAMPLES, Condition, Progress, Run, RunInfo, Usage, load_run, read_info, save_run
 from rag_notes.running.samples import RecordError, Sample, SampleError, encode
 from rag_notes.terminal import progress_bar, tell
 from rag_notes.types import Dataset, InputError, Question
@@ -77,7 +77,7 @@ async def evaluate(
                     return
                 rag = start(question, method=name)
                 try:
-                    writer.add(await _answer(rag, name, methods[name], llm, scored=not info.condition.annotates), rag)
+                    writer.add(await _answer(rag, name, methods[name], llm, scored=not info.condition.annotates))
                 except (FatalLLMError, RetrieverError, ValueError, OSError) as failure:
                     if not failures:  # the others under way mostly meet the same
                         tell(bar, f"{title}: stopping once the answers under way are done: {failure}")
@@ -142,22 +142,20 @@ class _Writer(ExitStack):
         self._samples: dict[tuple[str, str], Sample | tuple[int, int] | None] = dict.fromkeys(keys)
         if len(self._samples) < len(keys):
             raise InputError("two questions have the same id, or two methods the same name; each must have its own")
-        self._file: IO[bytes] | None = None
         if self._folder is not None:
-            earlier = _read(self._folder)
-            if earlier is not None and earlier.fingerprint != info.fingerprint:
+            if (earlier := _read(self._folder)) and earlier.fingerprint != info.fingerprint:
                 raise RecordError(f"{folder}: holds a run with other settings; name another folder or move it away")
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             file = tempfile.TemporaryFile(dir=self._folder.parent)  # noqa: SIM115 - closed with this
-            self._file = self.enter_context(file)
+            self._file: IO[bytes] = self.enter_context(file)
         self._calls, self._prompts = set[str](), set[str]()
         self._errors = self._prompt_tokens = self._completion_tokens = self._cost = 0
         self._priced = True
 
-    def add(self, sample: Sample, rag: Rag) -> None:
+    def add(self, sample: Sample) -> None:
         """Take a sample, and add up what its calls cost that no other sample has made."""
         key = sample.method, sample.question.id
-        if self._file is None or self._folder is None:
+        if self._folder is None:
             self._samples[key] = sample
         else:
             with saying_full(self._folder / SAMPLES):
@@ -189,21 +187,22 @@ class _Writer(ExitStack):
         cost = self._cost / _COST_UNIT if priced else None
         usage = Usage(len(self._calls), self._prompt_tokens, self._completion_tokens, cost)
         prompts = {name: digest for name, digest in self._info.prompts.items() if name in self._prompts}
-        info = replace(self._info, status=status, usage=usage, prompts=prompts)
-        folder, file = self._folder, self._file
-        if folder is None or file is None:
+        done = sum(sample is not None for sample in self._samples.values())
+        progress = Progress(done, len(self._samples), self._errors)
+        info = replace(self._info, status=status, samples=progress, usage=usage, prompts=prompts)
+        if self._folder is None:
             return Run(info, [sample for sample in self._samples.values() if isinstance(sample, Sample)])
-        if (earlier := _read(folder)) is not None:
+        if (earlier := _read(self._folder)) is not None:
             if earlier.finished and not info.finished:
-                return replace(load_run(folder), info=replace(earlier, status=status))
+                return replace(load_run(self._folder), info=replace(earlier, status=status))
             info = replace(info, studies=sorted({*earlier.studies, *info.studies}))
-        return save_run(folder, info, self._lines(file))
+        return save_run(self._folder, info, self._lines())
 
-    def _lines(self, file: IO[bytes]) -> Iterator[bytes]:
+    def _lines(self) -> Iterator[bytes]:
         for span in self._samples.values():
             if isinstance(span, tuple):
-                file.seek(span[0])
-                yield file.read(span[1])
+                self._file.seek(span[0])
+                yield self._file.read(span[1])
 
 
 def _read(folder: Path) -> RunInfo | None:

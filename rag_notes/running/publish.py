@@ -15,7 +15,7 @@ import pandas as pd
 from rag_notes.events import Ask, Counts, Decision, Event, ParseFailure, Search, answered
 from rag_notes.files import SHIPPED, write_atomically
 from rag_notes.running.quest_scores import with_quest_scores
-from rag_notes.running.records import Run, RunInfo, load_runs, run_folders
+from rag_notes.running.records import Progress, Run, RunInfo, load_run
 from rag_notes.running.samples import AGAIN, RecordError
 from rag_notes.types import InputError, Question
 
@@ -63,7 +63,7 @@ def publish(
     Runs of RAGQuestEval among the folders give their scores to the answers that they are about. Raises RecordError as
     `rag_notes.running.records.load_run`, and for a run that is not finished; InputError where it lacks a method.
     """
-    runs = load_runs(folders)
+    runs = {Path(folder).resolve().name: load_run(folder) for folder in folders}
     infos = _read_infos(Path(into))
     names = []
     for name, run in with_quest_scores(runs).items():
@@ -74,7 +74,9 @@ def publish(
                 raise InputError(f"{name}: has no method {unknown[0]}; there is {', '.join(run.methods)}")
             part = without_text(run.only(methods or run.methods))
             _write_table(Path(into) / f"{run.dataset}.csv.xz", name, part.frame())
-            infos[name] = part.info
+            size = len(part.frame())
+            progress = Progress(size, size, int(part.frame()["error"].notna().sum()))
+            infos[name] = replace(part.info, samples=progress)
             names.append(name)
     text = msgspec.json.format(msgspec.json.encode(dict(sorted(infos.items()))), indent=1)
     write_atomically(Path(into) / "runs.json", text.decode() + "\n")
@@ -92,10 +94,20 @@ def published_runs(folder: str | Path = PUBLISHED) -> list[Run]:
     ]
 
 
-def all_runs(folder: str | Path) -> list[Run]:
-    """Return the runs below a folder, and the published ones of other names."""
-    runs = load_runs(run_folders(folder))
-    return [*runs.values(), *(run for run in published_runs() if run.folder and run.folder.name not in runs)]
+def published_like(run: Run) -> Run:
+    """Return the published run of the same questions, condition and model that has most of a run's methods.
+
+    Raises InputError where there is none.
+    """
+    setup = (run.info.dataset.sha256, run.info.condition, run.info.llm)
+    alike = [
+        other
+        for other in published_runs()
+        if (other.info.dataset.sha256, other.info.condition, other.info.llm) == setup
+    ]
+    if not alike:
+        raise InputError(f"no run of {run.label} with these questions and this model is published")
+    return max(alike, key=lambda other: len({*other.methods} & {*run.methods}))
 
 
 def check(run: Run, published: Run) -> Counter[tuple[str, str]]:

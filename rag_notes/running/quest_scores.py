@@ -31,7 +31,7 @@ def _scored(run: Run, annotations: list[Run]) -> Run:
     if run.info.condition.annotates is not None:
         return run
     scores = [
-        {"method": row.method, "question_id": row.question_id} | json.loads(row.answer)["scores"]
+        {"method": row.method, "question_id": row.question_id} | json.loads(str(row.answer))["scores"]
         for annotation in annotations
         for method in run.methods
         if _is_about(annotation, run, method)

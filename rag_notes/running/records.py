@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -13,10 +14,8 @@ import pandas as pd
 
 from rag_notes.files import replacing
 from rag_notes.llm.store import canonical_json
-from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleError, SampleFile, encode, frame_of
+from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleFile, encode, frame_of
 from rag_notes.types import InputError
-
-__all__ = ["RecordError", "Run", "RunInfo", "Sample", "SampleError", "load_run", "load_runs", "pooled_frames"]
 
 Annotation = Literal["evidence", "quest_eval"]
 
@@ -75,6 +74,15 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How many answers a run has, of how many, and how many of them failed."""
+
+    done: int = 0
+    of: int = 0
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """The content of run.json: the settings that determine the answers, then what came of them.
 
@@ -91,6 +99,7 @@ class RunInfo:
     prompts: dict[str, str]
     repeat: int = 0
     status: str = "running"
+    samples: Progress = field(default_factory=Progress)
     usage: Usage = field(default_factory=Usage)
     studies: list[str] = field(default_factory=list)
     published: bool = False
@@ -231,9 +240,21 @@ def run_folders(folder: str | Path) -> list[Path]:
     return sorted(file.parent for file in Path(folder).glob(f"*/{SETTINGS}"))
 
 
-def load_runs(folders: Iterable[str | Path]) -> dict[str, Run]:
-    """Read run folders, by the folders' names. Raises RecordError as `load_run`."""
-    return {Path(folder).resolve().name: load_run(folder) for folder in folders}
+def runs_table(folder: str | Path) -> pd.DataFrame:
+    """Return a row for each run in a folder, the latest first: its settings, status and date."""
+    rows = []
+    for path in sorted(run_folders(folder), key=lambda path: -(path / SETTINGS).stat().st_mtime):
+        info = read_info(path)
+        date = datetime.fromtimestamp((path / SETTINGS).stat().st_mtime, UTC)
+        settings: dict[str, Any] = {
+            "data set": info.dataset.name,
+            "condition": str(info.condition),
+            "model": info.model,
+        }
+        settings |= {"prompts": info.prompt_set, "methods": len(info.methods), "questions": info.dataset.questions}
+        status = {"status": info.status[:40], "date": date.strftime("%Y-%m-%d %H:%M")}
+        rows.append({"run": path.name, "studies": ", ".join(info.studies)} | settings | status)
+    return pd.DataFrame(rows)
 
 
 def pooled_frames(runs: Sequence[Run]) -> list[tuple[list[Run], pd.DataFrame]]:

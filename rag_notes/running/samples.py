@@ -137,13 +137,15 @@ def frame_of(samples: Iterable[_Row | Sample], **settings: Any) -> pd.DataFrame:
     frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*_COLUMNS, *_COUNTS])
     clusters = gold_clusters(questions.values())
     frame.insert(2, "cluster", frame["question_id"].map(clusters))
-    for place, (name, value) in enumerate(settings.items()):
-        frame.insert(place, name, value)
+    for position, (name, value) in enumerate(settings.items()):
+        frame.insert(position, name, value)
     return frame
 
 
-_COLUMNS = ("method", "question_id", "type", "hops", "task", "question", "gold", "answer", "error", "error_kind")
-_COLUMNS += ("correctness",)
+_COLUMNS = (
+    *("method", "question_id", "type", "hops", "task", "question", "gold"),
+    *("answer", "error", "error_kind", "correctness"),
+)
 _COUNTS = (*Counts.__dataclass_fields__, "tokens", "seconds")
 
 

@@ -1,0 +1,5 @@
+"""The studies, one file each that computes their frames."""
+
+from rag_notes.listing import make_callable
+
+make_callable(__name__)

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
 
 from rag_notes.config import Config
-from rag_notes.datasets.world import world_chains
+from rag_notes.datasets.plain import load_facts
 from rag_notes.events import Decision, Event, Note, answered, searches
+from rag_notes.files import here
 from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, judge_agreement, verdicts
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.report.rows import described
@@ -24,8 +26,8 @@ OUTCOMES: Sequence[Failure] = get_args(Failure)
 
 async def run(config: Config, *, progress: bool = True) -> "ChainOfFacts":
     """Run every chosen method on a generated data set. Raises as `rag_notes.running.run.run_methods`."""
-    worlds = config.dataset.values()
-    chains = {settings["name"]: world_chains(settings["seed"], settings["questions"]) for settings in worlds}
+    paths = {name: here() / Path(settings["path"]) for name, settings in config.dataset.items()}
+    chains = {name: load_facts(str(path.with_name("facts.jsonl"))) for name, path in paths.items()}
     return ChainOfFacts(config, await run_methods(config, progress=progress), chains)
 
 

@@ -16,8 +16,9 @@ from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.retrieval import answer_in_passages
 from rag_notes.metrics.stats import wilson
 from rag_notes.papers.numbers import paper_cells
-from rag_notes.running.records import Run, Sample, SampleError
+from rag_notes.running.records import Run
 from rag_notes.running.run import one_repeat, run_methods
+from rag_notes.running.samples import Sample, SampleError
 from rag_notes.studies.base import Study
 from rag_notes.types import Question
 

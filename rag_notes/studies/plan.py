@@ -36,8 +36,8 @@ FURTHER: Mapping[str, tuple[str, Callable[[Config], int]]] = {
 
 _MISS = "RecordingMissError"
 _SOURCES = (
-    "expected from: store, the mean of the method's answers that are stored to the end; mini, that of the recordings on "
-    "mini, of another model and other texts, a rough guess; bound, the most that can be, since nothing alike is known."
+    "expected from: store, the mean of the method's answers that are stored to the end; mini, that of the recordings "
+    "on mini, of another model and other texts, a rough guess; bound, the most that can be: nothing alike is known."
 )
 
 

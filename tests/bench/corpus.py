@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_notes.datasets.corpus_file import passage_line
+from rag_notes.datasets.corpus import passage_line
 from rag_notes.retrieval.tokenize import STOP_WORDS_EN
 from rag_notes.types import Passage
 

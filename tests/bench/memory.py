@@ -22,7 +22,7 @@ from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.report.tables import diagnostics, results
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.run_files import load_run
+from rag_notes.running.records import load_run
 from rag_notes.types import Hit, Passage, Question
 
 SIZES = (1_000, 10_000, 100_000)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rag_notes.datasets.corpus_file import CorpusFile
+from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.retrieval.base import Retriever
 from tests.bench.corpus import questions
 
@@ -81,8 +81,7 @@ def dense_search(folder: Path, corpus: CorpusFile) -> Measured:
 
 def encoding(_: Path, corpus: CorpusFile, model: str) -> Measured:
     """Encode passages with a model in ONNX on all cores."""
-    from rag_notes.retrieval.encoders import OnnxEncoder
-    from rag_notes.retrieval.vectors import passage_text
+    from rag_notes.retrieval.encoders import OnnxEncoder, passage_text
 
     encoder, texts = OnnxEncoder(model), [passage_text(passage) for passage in corpus[:ENCODED]]
     texts.sort(key=len)
@@ -94,16 +93,16 @@ def encoding(_: Path, corpus: CorpusFile, model: str) -> Measured:
 
 
 def _elasticsearch(corpus: CorpusFile, host: str) -> "ElasticsearchBM25":
-    from rag_notes.retrieval.elastic import elasticsearch
+    from rag_notes.retrieval.elastic import ElasticsearchBM25
 
-    return elasticsearch(corpus, hosts=[host], analyzer="standard", replicas=0)
+    return ElasticsearchBM25(corpus, hosts=[host], analyzer="standard", replicas=0)
 
 
 def _dense(folder: Path, corpus: CorpusFile) -> "DenseRetriever":
     import numpy as np
 
-    from rag_notes.retrieval.dense import dense
-    from rag_notes.retrieval.encoders import Encoded, Vectors, unit
+    from rag_notes.retrieval.dense import DenseRetriever
+    from rag_notes.retrieval.encoders import Vectors
 
     class Drawn:
         """Vectors of length 1, drawn at random."""
@@ -112,15 +111,16 @@ def _dense(folder: Path, corpus: CorpusFile) -> "DenseRetriever":
             self._draw = np.random.default_rng(0)
 
         def encode_queries(self, queries: Sequence[str]) -> Vectors:
-            return unit(self._draw.standard_normal((len(queries), DIMENSIONS), dtype=np.float32))
+            vectors = self._draw.standard_normal((len(queries), DIMENSIONS), dtype=np.float32)
+            return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
-        def encode_passages(self, texts: Sequence[str]) -> Encoded:
-            return Encoded(self.encode_queries(texts))
+        def encode_passages(self, texts: Sequence[str]) -> Vectors:
+            return self.encode_queries(texts)
 
         def describe(self) -> dict[str, Any]:
             return {"encoder": "drawn", "query_instruction": ""}
 
-    return dense(corpus, encoder=Drawn(), batch_size=1024, vectors=str(folder / "dense"))
+    return DenseRetriever(corpus, encoder=Drawn(), batch_size=1024, cache=str(folder / "dense"))
 
 
 def search(retriever: Retriever, corpus: CorpusFile) -> Measured:

@@ -104,7 +104,7 @@ def server() -> Iterator[str | None]:
                 "transport.port": free_port(),
                 "xpack.security.enabled": False,
             }
-            node = Node(installed, "bench", settings, heap="1g", brief=False)
+            node = Node(installed, "bench", settings, java_options="-Xms1g -Xmx1g")
             host = f"http://127.0.0.1:{node.port}"
             node.start()
             try:
