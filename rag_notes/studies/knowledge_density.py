@@ -12,12 +12,11 @@ from rag_notes.events import Note, answered, searches
 from rag_notes.methods.parse import parse_copied, parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.metrics.answer import normalize_answer, tokens
-from rag_notes.report.rows import described
 from rag_notes.report.tables import ANSWER_METRICS
 from rag_notes.running.annotate import annotate
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.running.samples import Sample
-from rag_notes.studies.base import Study, means
+from rag_notes.studies.base import Study
 from rag_notes.types import InputError, Language, Passage, Question
 
 QUANTITIES = ["reference_tokens", "evidence_tokens", "density", "density_marked", "density_parsed", "performance"]
@@ -60,7 +59,7 @@ class KnowledgeDensity(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the mean of every quantity of `answers` with its interval, by method."""
-        return described(means(self.answers(), ["dataset", "method"], QUANTITIES, **self.intervals), self.runs)
+        return self.means(self.answers(), QUANTITIES).rename(columns={"metric": "quantity"})
 
 
 async def mark_evidence(
