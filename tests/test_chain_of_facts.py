@@ -1,15 +1,13 @@
 """Where methods lose a chain of facts, in runs made up so that each question ends in another way."""
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
 
-from rag_notes.config import ConfigError, load_study
+from rag_notes.config import load_study
 from rag_notes.events import Decision, Event, Found, Note, Search
 from rag_notes.running.records import Run
 from rag_notes.running.samples import Sample
-from rag_notes.studies.base import study
 from rag_notes.studies.chain_of_facts import OUTCOMES, ChainOfFacts
 from rag_notes.types import Fact
 from tests.made import ask, make_info, make_sample, row_of
@@ -105,8 +103,3 @@ def test_the_judge_is_set_against_the_truth() -> None:
     row = row_of(ALL.judge(), method="deepnote")
     assert (row["questions"], row["verdicts"], row["mean"]) == (2, 2, 0.5)
     assert (row["said_true"], row["truly_better"], row["right_true"], row["right_false"]) == (2, 1, 1, 0)
-
-
-def test_other_data_are_refused() -> None:
-    with pytest.raises(ConfigError, match="dataset=mini: the study chain_of_facts is made of world alone"):
-        asyncio.run(study("chain_of_facts", dataset="mini"))

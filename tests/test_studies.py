@@ -74,15 +74,24 @@ def test_a_parameter_that_does_not_fit_is_refused_in_one_line(parameters: dict[s
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "parameters", "message"),
     [
-        ("costs", "no such study; there is cost"),
-        ("quickstart", "study=quickstart: has no runs of its own; open notebooks/00_quickstart.ipynb"),
+        ("costs", {}, "no such study; there is cost"),
+        ("quickstart", {}, "study=quickstart: has no runs of its own; open notebooks/00_quickstart.ipynb"),
+        ("fair_top_k", {"adaptive": "react"}, "adaptive: 'react' is not among"),
+        ("fair_top_k", {"options": ["method=[vanilla]"]}, "method=.vanilla,amber."),
+        ("top_k", {"retrievers": ["bm52"]}, "retriever=bm52: no such retriever; there is bm25"),
+        ("robustness", {"options": ["study.noise_percent=[]"]}, "no noise ratio is named"),
+        ("chain_of_facts", {"dataset": "mini"}, "dataset=mini: the study chain_of_facts is made of world alone"),
+        ("case_studies", {"dataset": "mini", "limit": 2, "question_ids": ["q1"]}, "question_ids: mini has no 'q1'"),
     ],
 )
-def test_a_study_without_runs_is_refused(name: str, message: str) -> None:
+def test_a_study_that_cannot_be_made_is_refused(
+    name: str, parameters: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    options = parameters.pop("options", [])
     with pytest.raises(ConfigError, match=message):
-        asyncio.run(study(name))
+        asyncio.run(study(name, f"runs={tmp_path}", *options, progress=False, **parameters))
 
 
 def test_parameters_win_over_options(tmp_path: Path) -> None:
@@ -151,15 +160,6 @@ def test_the_fair_k_is_the_mean_number_of_passages_that_the_adaptive_method_read
     assert set(table["baseline"]) == {"adaptive_note"}
 
 
-@pytest.mark.parametrize(
-    ("option", "adaptive", "message"),
-    [("method=[vanilla]", None, "method=.vanilla,amber."), ("limit=1", "react", "adaptive: 'react' is not among")],
-)
-def test_the_fair_top_k_needs_vanilla_and_an_adaptive_method(option: str, adaptive: str | None, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        asyncio.run(study("fair_top_k", option, adaptive=adaptive))
-
-
 def test_each_number_of_passages_is_compared_with_the_baseline_that_has_as_many() -> None:
     ks = {"vanilla": 5, "deep": 5, "vanilla_k3": 3, "deep_k3": 3, "deep_k7": 7}
     run = vary({name: (name.partition("_")[0], {"top_k": k}) for name, k in ks.items()}, {name: [0, 1] for name in ks})
@@ -170,11 +170,6 @@ def test_each_number_of_passages_is_compared_with_the_baseline_that_has_as_many(
         **{"vanilla_k3": "vanilla_k3", "deep_k3": "vanilla_k3"},
     }
     assert set(top_k.table()["line"]) == {"vanilla, bm25", "vanilla, other", "deep, bm25", "deep, other"}
-
-
-def test_a_retriever_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="retriever=bm52: no such retriever; there is bm25"):
-        asyncio.run(study("top_k", f"runs={tmp_path}", retrievers=["bm52"], progress=False))
 
 
 def test_the_front_is_what_no_other_method_beats_in_both() -> None:
@@ -228,11 +223,6 @@ def test_cases_are_picked_by_correctness() -> None:
     assert table.loc["q1", "am"] == "error: no recorded response"
 
 
-def test_a_case_that_the_data_set_lacks_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="question_ids: mini has no 'q1'; its first are"):
-        asyncio.run(study("case_studies", f"runs={tmp_path}", dataset="mini", limit=2, question_ids=["q1"]))
-
-
 def noisy(percent: int, scores: dict[str, list[float | None]], passages: str) -> Run:
     """A run of methods with these F1 scores (None: failed), which read these passages; g and h are gold."""
     samples = []
@@ -272,8 +262,3 @@ def test_a_loss_is_paired_by_question_and_stands_beside_the_papers() -> None:
     assert losses.loc["chain_of_note", "paper"] == pytest.approx((57.55 - 77.06) / 100)
     assert math.isnan(losses.loc["vanilla", "paper"])
     assert paper_noise().groupby("method")["noise_percent"].apply(sorted).tolist() == [[0, 20, 40, 60, 80, 100]] * 2
-
-
-def test_a_robustness_without_ratio_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no noise ratio is named"):
-        asyncio.run(study("robustness", "study.noise_percent=[]"))
