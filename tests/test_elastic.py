@@ -204,15 +204,6 @@ def test_more_candidates_find_more_and_ties_are_in_the_order_of_the_ids(admin: S
     assert len(indexed(admin, passages(60), "knn", candidates=1).search(["ban"], 10_000)[0]) == 60
 
 
-def test_vectors_that_the_server_refuses_are_an_error_and_the_alias_is_not_set(admin: Secured) -> None:
-    with pytest.raises(RetrieverError, match=r"number of dimensions should be in the range \[1, 4096\]"):
-        indexed(admin, BIRDS, "knn", encoder=WordEncoder(4097))
-    name, void = next(names), Passage("void", "", "...")
-    with pytest.raises(RetrieverError, match=r"a passage was refused: .*'void'.*unit-length vectors"):
-        indexed(admin, [*BIRDS, void], "knn", encoder=ScaledEncoder(), index=name)
-    assert admin.ask("GET", f"/_alias/{name}") is None
-
-
 def test_bm25_and_knn_of_one_server_are_a_hybrid_from_options(
     admin: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.bm25 import bm25
-from rag_notes.retrieval.hybrid import Hybrid, hybrid
+from rag_notes.retrieval.hybrid import Hybrid
 from rag_notes.types import Hit, Passage
 
 
@@ -28,8 +28,12 @@ class Given:
         return {"name": self.name, "ranking": list(self.ranking)}
 
 
+def joined(first: Retriever, second: Retriever, **options: int) -> Hybrid:
+    return Hybrid([], first=lambda _: first, second=lambda _: second, **options)
+
+
 def fused(first: Sequence[str], second: Sequence[str], top_k: int, **options: int) -> list[tuple[str, float]]:
-    (hits,) = Hybrid(Given(first), Given(second), **options).search(["?"], top_k)
+    (hits,) = joined(Given(first), Given(second), **options).search(["?"], top_k)
     return [(hit.passage.id, hit.score) for hit in hits]
 
 
@@ -48,7 +52,7 @@ def test_ties_are_in_the_order_of_the_ids() -> None:
 
 def test_both_parts_are_asked_once_as_deep_as_set() -> None:
     first, second = Given("ab", "one"), Given("bc", "two")
-    retriever: Retriever = Hybrid(first, second, depth=30)
+    retriever: Retriever = joined(first, second, depth=30)
     assert [len(hits) for hits in retriever.search(["x", "y"], 2)] == [2, 2]
     retriever.search(["z"], 50)
     assert first.asked == second.asked == [(["x", "y"], 30), (["z"], 50)]
@@ -69,7 +73,7 @@ def test_two_real_retrievers_of_one_corpus() -> None:
         Passage("p3", "", "x"),
     ]
     first, second = partial(bm25, cache=None), partial(bm25, stemming=False, cache=None)
-    retriever = hybrid(corpus, first=first, second=second)
+    retriever = Hybrid(corpus, first=first, second=second)
     (hits,) = retriever.search(["the oak and its acorns"], 3)
     assert [(hit.passage.id, hit.score) for hit in hits] == [("p2", 2 / 61)]
     assert retriever.describe()["second"]["tokenizer"]["stemming"] is False

@@ -117,7 +117,7 @@ def test_chain_of_note_and_its_baselines_can_decode_greedily() -> None:
 
 
 def test_the_study_of_robustness_offers_unknown_to_all_in_the_same_words() -> None:
-    config = load_config(["study=robustness", "method=[vanilla,retrieve_read,chain_of_note]", "llm.unrecorded=[]"])
+    config = load_config(["study=robustness", "method=[vanilla,retrieve_read,chain_of_note]"])
     offered = [name for name, settings in config.method.items() if settings.get("unknown")]
     assert offered == ["vanilla_unknown", "retrieve_read_unknown", "chain_of_note_unknown"]
 

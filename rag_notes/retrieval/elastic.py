@@ -90,8 +90,9 @@ class ElasticsearchRetriever:
     def describe(self) -> JSON:
         """Name, settings, version of the server, and size and checksum of the corpus. Raises as `search`."""
         with self._explained():
+            index = {"index": self._checked_index}  # first: it finds out whether there is a server at all
             nodes = self._client.nodes.info(filter_path="nodes.*.version")["nodes"].values()
-            index = {"index": self._checked_index, "server": ", ".join(sorted({node["version"] for node in nodes}))}
+            index["server"] = ", ".join(sorted({node["version"] for node in nodes}))
         return {"name": self.name, **self._settings, **self._search_settings, **index, "corpus": self._size._asdict()}
 
     def build_index(self, *, progress: bool = True) -> str:

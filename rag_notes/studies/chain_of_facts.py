@@ -11,7 +11,7 @@ from rag_notes.config import Config
 from rag_notes.datasets.plain import load_facts
 from rag_notes.events import Decision, Event, Note, answered, searches
 from rag_notes.files import here
-from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, judge_agreement, verdicts
+from rag_notes.metrics.chain import Failure, Verdict, fact_density, facts_held, failure, verdicts
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.report.rows import described
 from rag_notes.running.records import Run
@@ -93,11 +93,15 @@ class ChainOfFacts(Study):
                 by_method.setdefault((run.label, sample.method), []).append(verdicts(facts, _notes(sample.trace)))
         rows = []
         for (dataset, method), questions in by_method.items():
-            total = judge_agreement(verdict for question in questions for verdict in question)
-            shares = [judge_agreement(question).agreed / len(question) for question in questions if question]
+            judged = [verdict for question in questions for verdict in question]
+            shares = [
+                sum(judge == truth for judge, truth in question) / len(question) for question in questions if question
+            ]
             low, high, _ = mean_interval(shares, proportion=False, **self.intervals)
-            row = {"dataset": dataset, "method": method, "questions": len(shares), "verdicts": sum(total)}
-            row |= {name: getattr(total, name) for name in ("said_true", "truly_better", "right_true", "right_false")}
+            row = {"dataset": dataset, "method": method, "questions": len(shares), "verdicts": len(judged)}
+            row |= {"said_true": sum(verdict.judge for verdict in judged)}
+            row |= {"truly_better": sum(verdict.truth for verdict in judged)}
+            row |= {"right_true": judged.count(Verdict(True, True)), "right_false": judged.count(Verdict(False, False))}
             rows.append(row | {"mean": sum(shares) / len(shares), "low": low, "high": high})
         return described(pd.DataFrame(rows), self.runs)
 

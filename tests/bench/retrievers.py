@@ -112,7 +112,7 @@ def _dense(folder: Path, corpus: CorpusFile) -> "DenseRetriever":
 
         def encode_queries(self, queries: Sequence[str]) -> Vectors:
             vectors = self._draw.standard_normal((len(queries), DIMENSIONS), dtype=np.float32)
-            return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
 
         def encode_passages(self, texts: Sequence[str]) -> Vectors:
             return self.encode_queries(texts)
