@@ -17,15 +17,11 @@ class Ablation(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the scores of each `whole` method, its variants and vanilla RAG, tested against the whole one."""
-        variants = self.config.study.variants
+        whole_of = {name: settings["method"] for name, settings in self.config.study.variants.items()}
         tables = []
-        for whole in dict.fromkeys(settings["method"] for settings in variants.values()):
+        for whole in dict.fromkeys(whole_of.values()):
             if whole in self.config.method:
-                names = {
-                    whole,
-                    "vanilla",
-                    *(name for name, settings in variants.items() if settings["method"] == whole),
-                }
-                parts = [run.only([name for name in run.methods if name in names]) for run in self.runs]
-                tables.append(self.results(parts, whole).assign(whole=whole))
+                names = [
+                    name for name in self.config.method if name == "vanilla" or whole_of.get(name, name) == whole]
+                tables.append(self.results([run.only(names) for run in self.runs], whole).assign(whole=whole))
         return pd.concat(tables, ignore_index=True)

@@ -63,13 +63,18 @@ class Study:
         table = described(results(runs, baseline=baseline, **self.tests), runs)
         return table.sort_values(["dataset", "family"], kind="stable", ignore_index=True)
 
-    def means(self, answers: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-        """Return the mean of each named column of a table of answers with its interval, by method, as `counts`."""
-        keys = ["dataset", "method", "question_id"]
-        frames = [
-            run.frame()[[*keys, "error", "cluster"]].merge(answers[[*keys, *names]], on=keys) for run in self.runs
-        ]
-        runs = [replace(run, table=frame) for run, frame in zip(self.runs, frames, strict=True)]
+    def means(self, names: Sequence[str], answers: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the mean of each named column of the runs' frames, or of a table of answers, by method, as `counts`.
+
+        A table of answers has the columns `dataset`, `method` and `question_id` beside those named.
+        """
+        runs = self.runs
+        if answers is not None:
+            keys = ["dataset", "method", "question_id"]
+            runs = [
+                replace(run, table=run.frame()[[*keys, "error", "cluster"]].merge(answers[[*keys, *names]], on=keys))
+                for run in runs
+            ]
         return described(counts(runs, names, **self.tests), runs)
 
     def diagnostics(self) -> pd.DataFrame:
@@ -80,9 +85,10 @@ class Study:
         """Return a row for each run: data set, condition, model, methods, answers, missing answers and status."""
         rows = [
             {"data set": run.dataset, "condition": str(run.info.condition), "model": run.info.model}
-            | {"methods": ", ".join(run.methods), "answers": len(run.frame()), "missing": missing_answers(run)}
+            | {"methods": ", ".join(run.methods), "answers": len(frame)}
+            | {"missing": run.info.dataset.questions * len(run.methods) - frame["error"].isna().sum()}
             | {"status": run.info.status}
-            for run in self.runs
+            for run, frame in ((run, run.frame()) for run in self.runs)
         ]
         return pd.DataFrame(rows)
 
@@ -98,7 +104,7 @@ class Study:
         return self.overview().to_html(index=False)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {RUNS_MIME: {"missing": sum(map(missing_answers, self.runs))}}  # beside text and HTML from above
+        return {RUNS_MIME: {"missing": int(self.overview()["missing"].sum())}}  # beside text and HTML from above
 
 
 async def study(name: str, /, *options: str, progress: bool = True, **parameters: Any) -> Any:
@@ -109,8 +115,9 @@ async def study(name: str, /, *options: str, progress: bool = True, **parameters
     `await rn.study("cost", "llm.model=gpt-4o", dataset="hotpotqa", llm="openai", limit=100, metric="f1")`. Raises
     ConfigError naming a parameter that does not exist or does not fit, and as `rag_notes.running.run.run_methods`.
     """
-    if find_spec(f"rag_notes.studies.{load_study(name).study.name}") is None:
-        raise ConfigError(f"study={name}: has no runs of its own; open {load_study(name).study.notebook}")
+    notebook = load_study(name).study.notebook
+    if find_spec(f"rag_notes.studies.{name}") is None:
+        raise ConfigError(f"study={name}: has no runs of its own; open {notebook}")
     run = import_module(f"rag_notes.studies.{name}").run
     further = {key: (value.annotation, value.default) for key, value in signature(run).parameters.items()}
     fields: Any = _COMMON | {key: field for key, field in further.items() if key not in ("config", "progress")}
@@ -126,10 +133,3 @@ async def study(name: str, /, *options: str, progress: bool = True, **parameters
     common["dataset"] = f"[{','.join(common['dataset'])}]" if common["dataset"] else None
     config = load_study(name, [*options, *(f"{key}={value}" for key, value in common.items() if value is not None)])
     return await run(config, progress=progress, **checked)
-
-
-def missing_answers(run: Run) -> int:
-    """Count the answers of a run that failed or that it stopped before."""
-    table = run.frame()
-    failed = int(table["error"].notna().sum()) if len(table) else 0
-    return run.info.dataset.questions * len(run.methods) - len(table) + failed

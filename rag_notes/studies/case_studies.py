@@ -16,12 +16,9 @@ async def run(config: Config, *, question_ids: list[str] = [], progress: bool = 
     Raises ConfigError for a question that the data set lacks, otherwise as `rag_notes.running.run.run_methods`.
     """
     study = CaseStudies(config, await run_methods(config, progress=progress), question_ids)
-    all_ids = study.runs[0].frame()["question_id"].unique()
-    for name in question_ids:
-        if name not in all_ids:
-            raise ConfigError(
-                f"question_ids: {study.runs[0].dataset} has no {name!r}; its first are {list(all_ids[:5])}"
-            )
+    ids = list(study.runs[0].frame()["question_id"].unique())
+    if unknown := [name for name in question_ids if name not in ids]:
+        raise ConfigError(f"question_ids: {study.runs[0].dataset} has no {unids[0]!r}; its first are {ids[:5]}")
     return study
 
 
@@ -40,11 +37,9 @@ class CaseStudies(Study):
         """Return a row for each case, with a column for each method: `right: its answer`."""
         frame, methods = self.runs[0].frame(), self.runs[0].methods
         texts = frame["error"].fillna(frame["answer"]).str.split().str.join(" ").str[:120]
-        wide = frame.assign(cell=frame["correctness"] + ": " + texts).pivot(
-            index="question_id", columns="method", values="cell"
-        )
-        about = frame.drop_duplicates("question_id").set_index("question_id")[["question", "gold"]]
-        return about.join(wide[methods]).loc[self.cases].rename_axis("id")
+        frame = frame.assign(cell=frame["correctness"] + ": " + texts, id=frame["question_id"])
+        about = frame.drop_duplicates("id").set_index("id")[["question", "gold"]]
+        return about.join(frame.pivot(index="id", columns="method", values="cell")[methods]).loc[self.cases]
 
 
 def pick_cases(frame: pd.DataFrame, most: int = 4) -> list[str]:

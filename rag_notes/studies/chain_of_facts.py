@@ -79,7 +79,7 @@ class ChainOfFacts(Study):
         rows = rows[rows.groupby(["dataset", "method"])["tokens"].transform("max") > 0]
         density = rows["evidence"] / rows["tokens"].where(rows["tokens"] > 0)
         rows = rows.assign(held=rows["held"] / rows["facts"], density=density)
-        return self.means(rows, ["held", "tokens", "density"]).rename(columns={"metric": "quantity"})
+        return self.means(["held", "tokens", "density"], rows).rename(columns={"metric": "quantity"})
 
     def judge(self) -> pd.DataFrame:
         """Return the judge's verdicts on new notes against the truth, a row for each method that has its notes judged.

@@ -1,5 +1,6 @@
 """What methods cost against what they score (DeepNote, Table 9; Chain-of-Note, Table 5)."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,6 @@ from rag_notes.llm.client import Price
 from rag_notes.metrics.stats import holm, paired_difference
 from rag_notes.rates import PRICED, load_prices, load_speeds
 from rag_notes.report.rows import score_rows
-from rag_notes.report.tables import counts
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
 
@@ -38,14 +38,14 @@ async def run(
     speed at that of `model_timed` in conf/speeds.yaml. Raises ConfigError where one of them is not there, otherwise as
     `rag_notes.running.run.run_methods`.
     """
-    prices, speeds, model = load_prices(), load_speeds(), config.llm["model"]
-    for name, value, file, rates in (
+    prices, speeds = load_prices(), load_speeds()
+    for name, model, file, rates in (
         ("model_priced", model_priced, "prices.yaml", prices),
         ("model_timed", model_timed, "speeds.yaml", speeds),
     ):
-        if value not in rates:
-            raise ConfigError(f"{name}: {value!r} is not in conf/{file}, which has {list(rates)}")
-    price, speed = prices[model_priced], speeds.get(model, speeds[model_timed])
+        if model not in rates:
+            raise ConfigError(f"{name}: {model!r} is not in conf/{file}, which has {list(rates)}")
+    price, speed = prices[model_priced], speeds.get(config.llm["model"], speeds[model_timed])
     runs = await run_methods(config, progress=progress)
     return Cost(config, [replace(run, table=with_costs(run.frame(), price, speed)) for run in runs], metric)
 
@@ -56,17 +56,13 @@ class Cost(Study):
 
     metric: str
 
-    def costs(self) -> pd.DataFrame:
-        """Return the mean costs a question with their intervals, a row for each method and `metric` of `COSTS`."""
-        return counts(self.runs, [*COSTS], **self.tests)
-
     def table(self) -> pd.DataFrame:
         """Return a row for each method: its score in % with the interval, and its mean costs, the cheapest first.
 
         `front` tells whether no other method of the data set scores as much for less money.
         """
-        costs = self.costs().pivot(index=["dataset", "method"], columns="metric", values="mean")
-        costs = pd.DataFrame({unit: factor * costs[name] for name, (unit, factor) in COSTS.items()})
+        means = self.means([*COSTS]).pivot(index=["dataset", "method"], columns="metric", values="mean")
+        costs = pd.DataFrame({unit: factor * means[name] for name, (unit, factor) in COSTS.items()})
         dollars = COSTS["cost"][0]
         table = score_rows(super().table(), self.metric).join(costs, on=["dataset", "method"])
         table = table.sort_values(["dataset", dollars, "method"], kind="stable", ignore_index=True)
@@ -82,27 +78,24 @@ class Cost(Study):
         """
         methods = {name: method for run in self.runs for name, method in run.info.methods.items()}
         votes = {name: info.settings.get("samples", 1) for name, info in methods.items() if info.family == "vanilla"}
-        frame, tables = self.frame(), []
-        for dataset, answers in frame[frame["error"].isna() & frame[self.metric].notna()].groupby(
-            "dataset", sort=False
-        ):
-            tokens = answers.groupby("method", sort=False)["tokens"].mean()
-            scores = answers.pivot_table(index="question_id", columns="method", values=self.metric, sort=False)
-            cluster = answers.drop_duplicates("question_id").set_index("question_id")["cluster"]
-            rows = []
-            for method in (name for name in tokens.index if name not in votes):
-                affordable = [name for name in votes if name in tokens and tokens[name] <= tokens[method]]
-                pairs = scores[[method, max(affordable, key=votes.__getitem__)]].dropna() if affordable else scores[:0]
-                if len(pairs):
-                    vote, clusters = pairs.columns[1], cluster[pairs.index].tolist() if self.config.clusters else None
-                    test = paired_difference(
-                        *(pairs[name].tolist() for name in pairs), clusters=clusters, **self.intervals
-                    )
-                    row = {"dataset": dataset, "method": method, "tokens": tokens[method], "vote": vote}
-                    row |= {"samples": votes[vote], "vote_tokens": tokens[vote], "n": test.n, "difference": test.mean}
-                    rows.append(row | {"low": test.low, "high": test.high, "p": test.p})
-            tables.append(pd.DataFrame(rows).assign(p_holm=holm([row["p"] for row in rows])))
-        return pd.concat(tables, ignore_index=True)
+        frame = self.frame()
+        answered = frame[frame["error"].isna() & frame[self.metric].notna()]
+        tokens = answered.groupby(["dataset", "method"], sort=False)["tokens"].mean()
+        keys = ["dataset", "question_id", "cluster"]
+        scores = answered.pivot_table(index=keys, columns="method", values=self.metric, sort=False)
+        rows = []
+        for dataset, method in tokens.index:
+            affordable = [name for name in votes if tokens.get((dataset, name), math.inf) <= tokens[dataset, method]]
+            if method not in votes and affordable:
+                vote = max(affordable, key=votes.__getitem__)
+                pairs = scores.loc[[dataset], [method, vote]].dropna()
+                clusters = [*pairs.index.get_level_values("cluster")] if self.config.clusters else None
+                test = paired_difference([*pairs[method]], [*pairs[vote]], clusters=clusters, **self.intervals)
+                sizes = (tokens[dataset, method], vote, votes[vote], tokens[dataset, vote])
+                rows.append((dataset, method, *sizes, test.n, test.mean, test.low, test.high, test.p))
+        names = ["dataset", "method", "tokens", "vote", "samples", "vote_tokens", "n", "difference", "low", "high", "p"]
+        table = pd.DataFrame(rows, columns=names)
+        return table.assign(p_holm=table.groupby("dataset")["p"].transform(lambda p: holm(p.tolist())))
 
 
 def with_costs(frame: pd.DataFrame, price: Price, speed: Price) -> pd.DataFrame:
@@ -117,8 +110,6 @@ def with_costs(frame: pd.DataFrame, price: Price, speed: Price) -> pd.DataFrame:
 
 def on_front(costs: pd.Series, scores: pd.Series) -> pd.Series:
     """Tell which methods no other beats: none scores as much for less, or more for as little."""
-    beaten = [
-        ((costs <= cost) & (scores >= score) & ((costs < cost) | (scores > score))).any()
-        for cost, score in zip(costs, scores, strict=True)
-    ]
-    return ~pd.Series(beaten, costs.index)
+    best = [scores[costs <= cost].max() for cost in costs]
+    cheapest = [costs[scores >= score].min() for score in scores]
+    return (scores == best) & (costs == cheapest)

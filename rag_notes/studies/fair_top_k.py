@@ -29,11 +29,9 @@ async def run(config: Config, *, adaptive: str | None = None, progress: bool = T
     if runs[-1].info.finished:
         least = config.method["vanilla"]["top_k"]
         table = counts([run.only([adaptive]) for run in runs], ["distinct_passages"], resamples=1)
-        numbers = {least}
-        for mean in table["mean"]:
-            fair = max(least, round(mean))
-            numbers |= {(least + fair) // 2, fair, fair + 2}
-        methods |= {f"vanilla_k{k}": partial(methods["vanilla"], top_k=k) for k in sorted(numbers)}
+        fair = [max(least, round(mean)) for mean in table["mean"]]
+        ks = {least}.union(*(((least + k) // 2, k, k + 2) for k in fair))
+        methods |= {f"vanilla_k{k}": partial(methods["vanilla"], top_k=k) for k in sorted(ks)}
         runs = await run_methods(config, methods=methods, progress=progress)
     return FairTopK(config, runs, adaptive)
 
@@ -49,7 +47,6 @@ class FairTopK(Study):
 
         `passages`, `passages_low` and `passages_high` are the mean distinct passages a question and its interval.
         """
-        passages = counts(self.runs, ["distinct_passages"], **self.tests).set_index(["dataset", "method"])
         columns = {"mean": "passages", "low": "passages_low", "high": "passages_high"}
-        passages = passages[[*columns]].rename(columns=columns)
-        return self.results(self.runs, self.adaptive).join(passages, on=["dataset", "method"])
+        passages = self.means(["distinct_passages"]).set_index(["dataset", "method"])[[*columns]]
+        return self.results(self.runs, self.adaptive).join(passages.rename(columns=columns), on=["dataset", "method"])

@@ -1,9 +1,6 @@
 """Every method on every chosen data set (DeepNote, Adaptive-Note and Amber, Table 1 of each)."""
 
-import pandas as pd
-
 from rag_notes.config import Config
-from rag_notes.papers.numbers import beside_paper
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
 
@@ -14,11 +11,7 @@ async def run(config: Config, *, progress: bool = True) -> "MainResults":
 
 
 class MainResults(Study):
-    """The scores of all methods, beside the papers' where they report the data set."""
-
-    def paper(self) -> pd.DataFrame:
-        """Return our scores beside the papers' of the same data set, method and metric, in %."""
-        return beside_paper(self.table())
+    """The scores of all methods."""
 
     def better_answers(self, method: str = "deepnote", other: str = "vanilla") -> list[str]:
         """Return the ids of questions of the first run that only `method` answers right, and by searching again.
@@ -29,8 +22,7 @@ class MainResults(Study):
         columns = ["correctness", "all_gold_first", "all_gold_seen"]
         if not {method, other} <= set(table["method"]) or not set(columns) <= set(table):
             return []
-        wide = table.pivot(index="question_id", columns="method", values=columns)
-        wide = wide.loc[table["question_id"].unique()]
+        wide = table.pivot(index="question_id", columns="method", values=columns).loc[table["question_id"].unique()]
         right = (wide["correctness", method] == "right") & (wide["correctness", other] != "right")
         gained = (wide["all_gold_first", method] == 0) & (wide["all_gold_seen", method] == 1)
         return list(wide.index[right & gained])

@@ -34,7 +34,7 @@ class QuestEval(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the scores of RAGQuestEval with intervals and tests."""
-        scored = with_quest_scores({str(number): run for number, run in enumerate(self.runs)}).values()
+        scored = with_quest_scores({run.label: run for run in self.runs}).values()
         table = self.results([run for run in scored if run.info.condition.annotates is None], self.config.baseline)
         return table[table["metric"].isin(QUEST_METRICS)].reset_index(drop=True)
 
@@ -50,9 +50,7 @@ async def quest_eval(texts: Mapping[str, dict[str, str]], rag: Rag, question: Qu
     if not questions:
         rag.parse_failure("quest_questions")
         return canonical_json({"questions": [], "gold": [], "generated": [], "scores": {}})
-    answers = {
-        name: await _answers(rag, question, texts[question.id][name], questions) for name in ("gold", "generated")
-    }
+    answers = {name: await _answers(rag, question, text, questions) for name, text in texts[question.id].items()}
     scores = quest_scores(answers["gold"], answers["generated"], question.language)
     return canonical_json({"questions": questions} | answers | {"scores": scores})
 

@@ -1,6 +1,5 @@
 """Noise and unknown robustness, beside the paper's (Chain-of-Note, sections 3.3 and 3.4, Tables 3 and 4)."""
 
-import math
 from typing import Any
 
 import pandas as pd
@@ -23,14 +22,19 @@ async def run(config: Config, *, progress: bool = True) -> "Robustness":
     one_repeat(config)
     if not config.study.noise_percent:
         raise ConfigError("study.noise_percent: no noise ratio is named; name some, such as [0,50,100]")
+    return Robustness(config, await run_with_noise(config, progress=progress))
+
+
+async def run_with_noise(config: Config, *, progress: bool) -> list[Run]:
+    """Run the methods at each noise ratio of the study, if it has any, and without controlled noise."""
     # The variants may decline a question, which noise does not vary: every question of the noisy runs has an answer.
     methods = {name: method for name, method in build_methods(config).items() if name not in config.study.variants}
     runs: list[Run] = []
-    for percent in dict.fromkeys(config.study.noise_percent):
-        runs += await run_methods(config, methods=methods, noise_percent=percent, progress=progress)
-        if not runs[-1].info.finished:
-            return Robustness(config, runs)
-    return Robustness(config, runs + await run_methods(config, progress=progress))
+    for percent in (*dict.fromkeys(config.study.noise_percent), None):
+        if all(run.info.finished for run in runs):
+            chosen = None if percent is None else methods
+            runs += await run_methods(config, methods=chosen, noise_percent=percent, progress=progress)
+    return runs
 
 
 class Robustness(Study):
@@ -48,10 +52,9 @@ class Robustness(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the scores of the runs with noise by `noise_percent`, with intervals and tests."""
-        noise = {run.label: run.info.condition.noise_percent for run in self.noisy}
-        names = {run.label: run.dataset for run in self.noisy}
         table = self.results(self.noisy, self.config.baseline)
-        table = table.assign(noise_percent=table["dataset"].map(noise), dataset=table["dataset"].map(names))
+        parts = table["dataset"].str.extract(r"(?P<dataset>.*)-noise(?P<noise_percent>\d+)$")
+        table = table.assign(dataset=parts["dataset"], noise_percent=parts["noise_percent"].astype(int))
         return table.sort_values(["dataset", "noise_percent"], kind="stable", ignore_index=True)
 
     def passages(self) -> pd.DataFrame:
@@ -62,15 +65,13 @@ class Robustness(Study):
         """
         rows: list[dict[str, Any]] = []
         for run in self.noisy:
+            names = {"dataset": run.dataset, "noise_percent": run.info.condition.noise_percent}
             for sample in run.samples:
                 if sample.error is None:
                     gold = [is_gold(sample.question, passage) for passage in searches(sample.trace)[0].read]
-                    names = {"dataset": run.dataset, "noise_percent": run.info.condition.noise_percent}
-                    row = names | {"method": sample.method, "gold": sum(gold), "noise": len(gold) - sum(gold)}
-                    all_gold, answer = (
-                        sample.metrics.get(f"{name}_first") for name in ("all_gold", "answer_in_passages")
-                    )
-                    rows.append(row | {"all_gold": all_gold, "answer": answer})
+                    row = {"method": sample.method, "gold": sum(gold), "noise": len(gold) - sum(gold)}
+                    row["all_gold"] = sample.metrics.get("all_gold_first")
+                    rows.append(names | row | {"answer": sample.metrics.get("answer_in_passages_first")})
         groups = pd.DataFrame(rows).groupby(["dataset", "noise_percent", "method"], sort=False)
         return groups.mean().assign(questions=groups.size()).reset_index()
 
@@ -80,20 +81,18 @@ class Robustness(Study):
         `change` is the score at the most noise minus that at the least, over the `n` questions answered at both, with
         interval and p of the paired test (not corrected). `paper` is that of Table 3 between 0 and 100 %.
         """
-        paper = paper_noise(metric).set_index(["method", "noise_percent"])["mean"]
+        paper = paper_noise(metric).pivot(index="method", columns="noise_percent", values="mean").reindex(columns=[0, 100])
         frame = pd.concat([run.frame().assign(dataset=run.dataset) for run in self.noisy])
         least, most = frame["noise_percent"].min(), frame["noise_percent"].max()
         rows = []
         for (dataset, method), answers in frame.groupby(["dataset", "method"], sort=False):
             wide = answers.pivot(index="question_id", columns="noise_percent", values=metric)[[least, most]]
             pairs = wide.loc[answers["question_id"].unique()].dropna()  # the bootstrap depends on the order
-            row: dict[str, Any] = {"dataset": dataset, "method": method, "n": len(pairs)}
             if len(pairs):
                 change = paired_difference(pairs[most].tolist(), pairs[least].tolist(), **self.intervals)
-                row |= {"change": change.mean, "low": change.low, "high": change.high, "p": change.p}
-            row["paper"] = (paper.get((method, 100), math.nan) - paper.get((method, 0), math.nan)) / 100
-            rows.append(row)
-        return pd.DataFrame(rows, columns=["dataset", "method", "change", "low", "high", "p", "n", "paper"])
+                rows.append((dataset, method, change.mean, change.low, change.high, change.p, change.n))
+        table = pd.DataFrame(rows, columns=["dataset", "method", "change", "low", "high", "p", "n"])
+        return table.assign(paper=table["method"].map((paper[100] - paper[0]) / 100))
 
 
 def paper_noise(metric: str = "f1") -> pd.DataFrame:

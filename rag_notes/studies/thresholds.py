@@ -4,8 +4,7 @@ import pandas as pd
 
 from rag_notes.config import Config, build_methods
 from rag_notes.methods.about import about_of, settings_of
-from rag_notes.report.rows import described, score_rows
-from rag_notes.report.tables import counts
+from rag_notes.report.rows import score_rows
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
 
@@ -24,8 +23,7 @@ class Thresholds(Study):
 
     def counts(self) -> pd.DataFrame:
         """Return the mean searches, distinct passages and calls a question with intervals, by `setting`."""
-        table = counts(self.runs, ["searches", "distinct_passages", "calls"], **self.tests)
-        return self._by_setting(described(table, self.runs))
+        return self._by_setting(self.means(["searches", "distinct_passages", "calls"]))
 
     def points(self, metric: str = "f1") -> pd.DataFrame:
         """Return one score of each method in %, and its mean searches a question, both with intervals."""

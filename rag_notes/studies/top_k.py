@@ -16,14 +16,14 @@ async def run(config: Config, *, retrievers: list[str] = [], progress: bool = Tr
 
     Without `retrievers` there is one, that of the configuration. Raises as `rag_notes.running.run.run_methods`.
     """
-    runs: dict[str, list[Run]] = {}
-    for name in retrievers or [""]:
-        chosen = load_study("top_k", [*config.options, f"retriever={name}"]) if name else config
-        retriever_runs = await run_methods(chosen, progress=progress)
-        runs[name or retriever_runs[0].info.retriever["name"]] = retriever_runs
-        if not retriever_runs[-1].info.finished:
-            break
-    return TopK(config, [run for retriever_runs in runs.values() for run in retriever_runs], runs)
+    configs = {name: load_study("top_k", [*config.options, f"retriever={name}"]) for name in retrievers}
+    runs: list[Run] = []
+    by_retriever: dict[str, list[Run]] = {}
+    for name, chosen in (configs or {"": config}).items():
+        if all(run.info.finished for run in runs):
+            by_retriever[name] = await run_methods(chosen, progress=progress)
+            runs += by_retriever[name]
+    return TopK(config, runs, by_retriever)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,12 +39,12 @@ class TopK(Study):
         """
         tables = []
         for retriever, runs in self.by_retriever.items():
-            numbers = {name: method.settings.get("top_k") for name, method in runs[0].info.methods.items()}
-            for k in sorted(set(numbers.values()), key=lambda k: k or 0):
-                names = [name for name, number in numbers.items() if number == k]
+            ks = {name: method.settings.get("top_k") for name, method in runs[0].info.methods.items()}
+            for k in sorted(set(ks.values()), key=lambda k: k or 0):
+                names = [name for name in ks if ks[name] == k]
                 baseline = next((name for name in names if name.removesuffix(f"_k{k}") == self.config.baseline), None)
                 table = self.results([run.only(names) for run in runs], baseline)
-                tables.append(table.assign(retriever=retriever, top_k=k))
+                tables.append(table.assign(retriever=retriever or runs[0].info.retriever["name"], top_k=k))
         table = pd.concat(tables, ignore_index=True)
         several = len(self.by_retriever) > 1
         return table.assign(line=table["function"] + (", " + table["retriever"] if several else ""))

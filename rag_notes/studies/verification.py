@@ -2,24 +2,22 @@
 
 import pandas as pd
 
-from rag_notes.config import Config, build_methods, load_study
+from rag_notes.config import Config, load_study
 from rag_notes.files import here
 from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.verification import verify
 from rag_notes.running.publish import published_runs
 from rag_notes.running.records import Run, load_run, run_folders
-from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
+from rag_notes.studies.robustness import run_with_noise
 
 
 async def run(config: Config, *, progress: bool = True) -> "Verification":
     """Run every method and every setting that the papers' tables vary. Raises as `run_methods`."""
     runs: list[Run] = []
     for part in parts(config):
-        plain = {name: method for name, method in build_methods(part).items() if name not in part.study.variants}
-        for percent, methods in [(None, None), *((noise, plain) for noise in part.study.noise_percent)]:
-            if all(run.info.finished for run in runs):
-                runs += await run_methods(part, methods=methods, noise_percent=percent, progress=progress)
+        if all(run.info.finished for run in runs):
+            runs += await run_with_noise(part, progress=progress)
     return Verification(config, runs)
 
 
