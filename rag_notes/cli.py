@@ -125,13 +125,17 @@ def reproduce(options: Sequence[str]) -> int:
     """Execute the notebook of a study, study=NAME or study=FILE.ipynb, or of all: tables, figures and pages"""
     from rag_notes.studies.notebook import reproduce as execute_notebooks
 
-    missing = 0
+    missing = failed = 0
     for notebook, missing_answers in execute_notebooks(options):
+        if missing_answers is None:
+            failed += 1
+            say(f"{_relative(notebook)}: a cell failed, and the others were not executed", file=sys.stderr)
+            continue
         missing += missing_answers
         say(f"{_relative(notebook)} and {notebook.with_suffix('.html').name}")
     if missing:
         say(f"{missing} answers are missing: the notebooks say why; the same command asks again", file=sys.stderr)
-    return int(missing > 0)
+    return int(missing + failed > 0)
 
 
 def _relative(path: Path) -> Path:

@@ -82,7 +82,7 @@ def test_fair_top_k(recorded: Studies) -> None:
 def test_cost(recorded: Studies) -> None:
     cost: Cost = recorded("cost")
     scores = cost.table().set_index("method")
-    table = cost.costs().rename(
+    table = cost.means([*COSTS]).rename(
         columns={"metric": "cost_metric", "mean": "cost", "low": "cost_low", "high": "cost_high"}
     )
     for column, name in {"score": "mean", "score_low": "low", "score_high": "high"}.items():

@@ -12,6 +12,7 @@ import nbformat
 import papermill
 import pytest
 
+from rag_notes.cli import main
 from rag_notes.config import ConfigError, load_config
 from rag_notes.files import SHIPPED
 from rag_notes.options import choices
@@ -21,7 +22,7 @@ from tests.samples import samples
 
 NOTEBOOKS = sorted((SHIPPED / "notebooks").glob("*.ipynb"))
 SOURCES = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-Executed = dict[str, tuple[Path, int]]
+Executed = dict[str, tuple[Path, int | None]]
 
 
 def cells(path: Path, kind: str = "code") -> list[dict[str, Any]]:
@@ -131,10 +132,9 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A notebook of one's own in an otherwise empty folder, and no kernel that could be another interpreter's."""
     first, second = MINE.split("---\n")
     parameters = nbformat.v4.new_code_cell(first, metadata={"tags": ["parameters"]})  # type: ignore[no-untyped-call]
-    source = nbformat.v4.new_notebook(  # type: ignore[no-untyped-call]
+    notebook = nbformat.v4.new_notebook(  # type: ignore[no-untyped-call]
         cells=[parameters, nbformat.v4.new_code_cell(second)],  # type: ignore[no-untyped-call]
-        metadata={"kernelspec": {"name": "python3", "language": "python", "display_name": "x"}},
-    )
+    )  # which names no kernel
     kernel = tmp_path / "kernels" / "python3"
     kernel.mkdir(parents=True)
     (kernel / "kernel.json").write_text('{"argv": ["false"], "display_name": "x", "language": "python"}')
@@ -143,7 +143,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "empty"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    nbformat.write(source, folder / "mine.ipynb")  # type: ignore[no-untyped-call]
+    nbformat.write(notebook, folder / "mine.ipynb")  # type: ignore[no-untyped-call]
     yield folder
 
 
@@ -157,7 +157,7 @@ def test_a_notebook_of_ones_own_runs_from_an_empty_folder_in_this_interpreter(mi
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["study=nowhere.ipynb"], "study=nowhere.ipynb: .*nowhere.ipynb does not exist"),
+        (["study=nowhere.ipynb"], "study=nowhere.ipynb: .*No such file.*nowhere.ipynb"),
         (["study=mine.ipynb", "llm=openai"], "llm=openai: mine.ipynb has no such parameter; there is limit, name"),
         (["study=main_results", "metrc=f1"], "metrc: no such option"),
         (["study=main_results", "limit=no"], "limit: .*valid integer"),
@@ -170,6 +170,18 @@ def test_an_option_that_does_not_fit_is_refused_before_anything_runs(
     with pytest.raises(ConfigError, match=message):
         list(reproduce(options))
     assert [file.name for file in mine.iterdir()] == ["mine.ipynb"]
+
+
+def test_a_notebook_that_fails_does_not_hide_the_others(mine: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = (mine / "mine.ipynb").read_text(encoding="utf-8")
+    (mine / "failing.ipynb").write_text(text.replace("import sys", "raise RuntimeError('on purpose')"), "utf-8")
+    assert main(["reproduce", "study=failing.ipynb", "study=mine.ipynb"]) == 1
+    out, err = capfd.readouterr()
+    assert out == "runs/mine/mine.ipynb and mine.html\n"
+    assert "RuntimeError: on purpose" in err and "runs/failing/failing.failed.ipynb" in err
+    (mine / "text.ipynb").write_text("no JSON", "utf-8")
+    assert main(["reproduce", "study=text.ipynb"]) == 2
+    assert capfd.readouterr().err.startswith("rag-notes: study=text.ipynb: ")
 
 
 def test_missing_answers_are_counted(tmp_path: Path) -> None:

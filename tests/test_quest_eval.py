@@ -16,7 +16,7 @@ from rag_notes.prompts.templates import Templates
 from rag_notes.running.annotate import subject_hash
 from rag_notes.running.quest_scores import quest_texts
 from rag_notes.running.records import Condition, Run
-from rag_notes.studies.base import missing_answers, study
+from rag_notes.studies.base import study
 from rag_notes.studies.quest_eval import QuestEval, quest_eval
 from rag_notes.types import Question
 from tests.made import make_info, make_run, make_sample
@@ -187,7 +187,7 @@ def test_every_answer_is_put_to_it_and_missing_answers_are_counted(tmp_path: Pat
     results = asyncio.run(study("quest_eval", *options, dataset="mini_zh", limit=1, progress=False))
     assert results.table().empty  # the answer alone is recorded
     annotations = results.runs[1]
-    assert [missing_answers(run) for run in results.runs] == [0, 1]
+    assert list(results.overview()["missing"]) == [0, 1]
     assert "stage quest_questions of vanilla on" in annotations.frame()["error"][0]
     assert {path.name.split("-Qwen")[0] for path in tmp_path.iterdir()} == {"mini_zh", "mini_zh-quest_eval"}
 

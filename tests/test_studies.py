@@ -16,11 +16,10 @@ from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run
 from rag_notes.studies.base import RUNS_MIME, Study, study
 from rag_notes.studies.case_studies import CaseStudies, pick_cases
 from rag_notes.studies.cost import COSTS, Cost, on_front, with_costs
-from rag_notes.studies.main_results import MainResults
 from rag_notes.studies.robustness import Robustness, paper_noise
 from rag_notes.studies.thresholds import Thresholds
 from rag_notes.studies.top_k import TopK
-from tests.made import make_info, make_run, make_sample, row_of, search
+from tests.made import make_info, make_sample, row_of, search
 
 
 def vary(methods: dict[str, tuple[str, dict[str, Any]]], scores: dict[str, list[float | None]]) -> Run:
@@ -114,18 +113,6 @@ def test_a_study_shows_its_runs_and_counts_missing_answers(tmp_path: Path) -> No
     assert "<script>" not in results._repr_html_()
     assert repr(results).startswith("main_results\n")
     assert results.diagnostics()["errors"].tolist() == ["0", "0", "0", "3", "0"]
-
-
-def test_a_gain_by_searching_again_is_an_answer_whose_first_search_lacked_a_passage() -> None:
-    first, seen = {"deepnote": [0, 0, 1, 0], "vanilla": [0, 0, 0, 0]}, {"deepnote": [1, 0, 1, 1], "vanilla": [0] * 4}
-    acc = {"deepnote": [1, 1, 1, 1], "vanilla": [0, 0, 0, 1]}
-    run = make_run(
-        "made", {name: {"acc": acc[name], "all_gold_first": first[name], "all_gold_seen": seen[name]} for name in acc}
-    )
-    results = MainResults(load_study("main_results"), [run])
-    assert results.better_answers() == ["q0"]  # q1 was found by chance, q2 at once, and q3 by vanilla RAG, too
-    assert results.better_answers("react") == []
-    assert MainResults(results.config, [RUN]).better_answers("deep") == []  # of these no passage is known
 
 
 def test_an_ablated_method_is_tested_against_the_whole_one(tmp_path: Path) -> None:

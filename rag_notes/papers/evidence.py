@@ -20,20 +20,8 @@ COSTS = ("cost", "seconds")
 
 MEASURED = [
     *("mean", "low", "high", "n", "p", "p_equivalent", "detectable", "score", "other_score", "cut", "our_model"),
-    *(
-        "same_model",
-        "theirs",
-        "tolerance",
-        "prompts",
-        "retriever",
-        "corpus",
-        "selection",
-        "run",
-        "our_method",
-        "other_run",
-        "our_other",
-    ),
-    *("remark", "reason"),
+    *("same_model", "theirs", "tolerance", "prompts", "retriever", "corpus", "selection", "run", "our_method"),
+    *("other_run", "our_other", "remark", "reason"),
 ]
 """The columns that `Evidence.measure` fills."""
 
@@ -82,8 +70,7 @@ class _Cell:
         """Where the passages are from: pooled, given, `part` of the papers' (less than half of it), or none."""
         if not self.answers.get("searches", pd.Series(dtype=float)).sum():
             return "none"
-        sizes = dict(zip(corpus_sizes()["dataset"], corpus_sizes()["passages"], strict=True))
-        size = sizes.get(self.info.dataset.name, 0)
+        size = corpus_sizes().set_index("dataset")["passages"].get(self.info.dataset.name, 0)
         passages = self.info.retriever.get("corpus", {}).get("passages", size)
         is_part = self.info.dataset.corpus == "given" and passages < 0.5 * size
         return "part" if is_part else self.info.dataset.corpus
@@ -252,10 +239,10 @@ def _remark(row: Mapping[Any, Any], cells: Sequence[_Cell]) -> str:
 
 def _claimed(row: Mapping[Any, Any], cell: _Cell) -> tuple[bool, float, float]:
     """Whether our model is one of the paper's, and what the paper prints for it, with the tolerance."""
-    claims = zip(row["models"], row["values"], row["tolerances"], strict=True)
-    return next(
-        ((True, *numbers) for model, *numbers in claims if cell.is_any([model])), (False, float("nan"), float("nan"))
-    )
+    for model, value, tolerance in zip(row["models"], row["values"], row["tolerances"], strict=True):
+        if cell.is_any([model]):
+            return True, value, tolerance
+    return False, float("nan"), float("nan")
 
 
 def _joined(names: Iterable[str]) -> str:

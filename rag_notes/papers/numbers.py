@@ -7,9 +7,6 @@ from pathlib import Path
 import pandas as pd
 
 from rag_notes.files import SHIPPED
-from rag_notes.methods.about import label_of
-from rag_notes.report.tables import METRIC_LABELS
-from rag_notes.types import InputError
 
 PAPERS = ("deepnote", "adaptive_note", "amber", "chain_of_note")
 """The papers, each with a file of its cells in `data/paper/`."""
@@ -45,54 +42,30 @@ def corpus_sizes() -> pd.DataFrame:
     return _read(_FOLDER / "corpora.csv").copy()
 
 
-def paper_results(model: str | None = None) -> pd.DataFrame:
+def paper_results() -> pd.DataFrame:
     """Return the cells of the papers' main tables, with the columns of `paper_cells`, values in %.
 
     They are Table 1 of DeepNote (`deepnote_dpo` is its +DPO), Adaptive-Note and Amber, and Table 2 of Chain-of-Note
     (Retrieve-Read is its baseline), without the rows of differences. They are as printed: DeepNote's `avg` of ASQA is
-    in most rows not the mean of its two metrics. `model` picks one. Raises ValueError for a model that no paper has.
+    in most rows not the mean of its two metrics.
     """
     cells = paper_cells()
-    main = cells[(cells["table"] == cells["paper"].map(_MAIN_TABLES)) & (cells["setting"] == "")]
-    if model is not None:
-        if model not in set(main["model"]):
-            raise InputError(f"no paper has results of model {model!r}; they have {sorted(set(main['model']))}")
-        main = main[main["model"] == model]
-    return main.reset_index(drop=True)
+    is_main = (cells["table"] == cells["paper"].map(_MAIN_TABLES)) & (cells["setting"] == "")
+    return cells[is_main].reset_index(drop=True)
 
 
-def beside_paper(results: pd.DataFrame, model: str | None = None) -> pd.DataFrame:
+def beside_paper(results: pd.DataFrame) -> pd.DataFrame:
     """Return our cells beside the papers' of the same data set, method and metric, a row for each of theirs, in %.
 
     `results` is what `results` of the tables gave. Columns: dataset, method, metric, `ours` with `low`, `high` and
-    `n`, then `paper`, `table`, `model`, `theirs` and `difference` (ours - theirs). `model` picks one of the papers'
-    models. No rows where the papers have none of the cells. Raises ValueError for a model that no paper has.
+    `n`, then `paper`, `table`, `model`, `theirs` and `difference` (ours - theirs).
     """
     ours = results[[*_CELL, "n"]].assign(
         ours=100 * results["mean"], low=100 * results["low"], high=100 * results["high"]
     )
-    theirs = paper_results(model).rename(columns={"value": "theirs"})
-    paired = ours.merge(theirs, on=_CELL, how="inner")
+    paired = ours.merge(paper_results().rename(columns={"value": "theirs"}), on=_CELL)
     paired["difference"] = paired["ours"] - paired["theirs"]
     return paired[[*_CELL, "ours", "low", "high", "n", "paper", "table", "model", "theirs", "difference"]]
-
-
-def paper_table(paper: pd.DataFrame) -> pd.DataFrame:
-    """Return what `beside_paper` gave as (data set, metric, method) x (ours, each paper's models), in %, as texts.
-
-    Ours is `mean [low, high]`. Where a paper prints a cell twice with different numbers, both are there.
-    """
-    rows = ["dataset", "metric", "method"]
-    cells = paper.assign(
-        metric=[METRIC_LABELS.get(metric, metric) for metric in paper["metric"]],
-        method=paper["method"].map(label_of),
-        text=paper["theirs"].map("{:.1f}".format),
-    ).sort_values(rows, key=lambda names: pd.Series(pd.factorize(names)[0]), kind="stable")
-    interval = [f"{row.ours:.1f} [{row.low:.1f}, {row.high:.1f}]" for row in cells.itertuples()]
-    ours = cells.assign(ours=interval, n=cells["n"].astype(str)).drop_duplicates(rows).set_index(rows)[["ours", "n"]]
-    theirs = cells.groupby([*rows, "paper", "model"], sort=False)["text"].agg(lambda texts: " / ".join(texts.unique()))
-    ours.columns = pd.MultiIndex.from_tuples([("ours", ""), ("ours", "n")], names=["paper", "model"])
-    return ours.join(theirs.unstack(["paper", "model"], sort=False).fillna("–"))
 
 
 @cache
@@ -100,11 +73,7 @@ def _read(path: Path) -> pd.DataFrame:
     """A file of `data/paper/`: numbers as floats (an empty one NaN), everything else text (an empty one "")."""
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     if "value" in table:
-        table["decimals"] = [_decimals(text) for text in table["value"]]
+        # The decimals that are printed, trailing zeros and exponent included: 3 for 1.50E-1.
+        table["decimals"] = [max(0, -int(Decimal(text or 0).as_tuple().exponent)) for text in table["value"]]
     numbers = [column for column in ("value", "tolerance", "passages") if column in table]
     return table.assign(**{column: [float(text or "nan") for text in table[column]] for column in numbers})
-
-
-def _decimals(text: str) -> int:
-    """The decimals that a number is printed with, trailing zeros and exponent included: 3 for 1.50E-1."""
-    return max(0, -int(Decimal(text or 0).as_tuple().exponent))

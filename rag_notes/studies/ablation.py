@@ -2,14 +2,7 @@
 
 import pandas as pd
 
-from rag_notes.config import Config
-from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
-
-
-async def run(config: Config, *, progress: bool = True) -> "Ablation":
-    """Run the whole methods, their variants and vanilla RAG. Raises as `rag_notes.running.run.run_methods`."""
-    return Ablation(config, await run_methods(config, progress=progress))
 
 
 class Ablation(Study):
@@ -21,7 +14,9 @@ class Ablation(Study):
         tables = []
         for whole in dict.fromkeys(whole_of.values()):
             if whole in self.config.method:
-                names = [
-                    name for name in self.config.method if name == "vanilla" or whole_of.get(name, name) == whole]
+                names = [name for name in self.config.method if name == "vanilla" or whole_of.get(name, name) == whole]
                 tables.append(self.results([run.only(names) for run in self.runs], whole).assign(whole=whole))
         return pd.concat(tables, ignore_index=True)
+
+
+run = Ablation.run

@@ -1,11 +1,11 @@
 """What every study has: `rn.study`, its configuration and runs, and the settings of its intervals and tests."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ from rag_notes.report.rows import described
 from rag_notes.report.scores_table import readable
 from rag_notes.report.tables import counts, diagnostics, results
 from rag_notes.running.records import Run
-from rag_notes.running.run import label
+from rag_notes.running.run import label, run_methods
 from rag_notes.types import Positive
 
 RUNS_MIME = "application/vnd.rag-notes.runs+json"
@@ -28,9 +28,11 @@ RUNS_MIME = "application/vnd.rag-notes.runs+json"
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _Name = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 _Names = Annotated[list[_Name] | None, BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-_COMMON = {"dataset": (_Names, None), "limit": (Positive | None, None)} | dict.fromkeys(
-    ("llm", "retriever"), (_Name | None, None)
-)
+COMMON: Mapping[str, Any] = {
+    **{"dataset": (_Names, None), "limit": (Positive | None, None)},
+    **dict.fromkeys(("llm", "retriever"), (_Name | None, None)),
+}
+"""The parameters of every study, which are options too, each with its type and default."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,6 +41,11 @@ class Study:
 
     config: Config
     runs: list[Run]
+
+    @classmethod
+    async def run(cls, config: Config, *, progress: bool = True) -> Self:
+        """Run every chosen method on every chosen data set. Raises as `rag_notes.running.run.run_methods`."""
+        return cls(config, await run_methods(config, progress=progress))
 
     @property
     def intervals(self) -> dict[str, Any]:
@@ -120,7 +127,7 @@ async def study(name: str, /, *options: str, progress: bool = True, **parameters
         raise ConfigError(f"study={name}: has no runs of its own; open {notebook}")
     run = import_module(f"rag_notes.studies.{name}").run
     further = {key: (value.annotation, value.default) for key, value in signature(run).parameters.items()}
-    fields: Any = _COMMON | {key: field for key, field in further.items() if key not in ("config", "progress")}
+    fields: Any = {**COMMON} | {key: field for key, field in further.items() if key not in ("config", "progress")}
     try:
         checked = dict(create_model("Parameters", __config__=_STRICT, **fields)(**parameters))
     except ValidationError as error:
@@ -129,7 +136,7 @@ async def study(name: str, /, *options: str, progress: bool = True, **parameters
         if problem["type"] == "extra_forbidden":
             text = f"no such parameter{did_you_mean(str(problem['loc'][0]), fields)}; there is {', '.join(fields)}"
         raise ConfigError(f"{problem['loc'][0]}: {text}") from None
-    common = {key: checked.pop(key) for key in _COMMON}
+    common = {key: checked.pop(key) for key in COMMON}
     common["dataset"] = f"[{','.join(common['dataset'])}]" if common["dataset"] else None
     config = load_study(name, [*options, *(f"{key}={value}" for key, value in common.items() if value is not None)])
     return await run(config, progress=progress, **checked)

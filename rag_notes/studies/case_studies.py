@@ -18,7 +18,7 @@ async def run(config: Config, *, question_ids: list[str] = [], progress: bool = 
     study = CaseStudies(config, await run_methods(config, progress=progress), question_ids)
     ids = list(study.runs[0].frame()["question_id"].unique())
     if unknown := [name for name in question_ids if name not in ids]:
-        raise ConfigError(f"question_ids: {study.runs[0].dataset} has no {unids[0]!r}; its first are {ids[:5]}")
+        raise ConfigError(f"question_ids: {study.runs[0].dataset} has no {unknown[0]!r}; its first are {ids[:5]}")
     return study
 
 

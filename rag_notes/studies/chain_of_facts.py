@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pandas as pd
 
@@ -11,8 +11,7 @@ from rag_notes.config import Config
 from rag_notes.datasets.plain import load_facts
 from rag_notes.events import Decision, Event, Note, answered, searches
 from rag_notes.files import here
-from rag_notes.metrics.chain import Failure, Verdict, fact_density, facts_held, failure, verdicts
-from rag_notes.metrics.stats import mean_interval
+from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, verdicts
 from rag_notes.report.rows import described
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
@@ -51,9 +50,9 @@ class ChainOfFacts(Study):
             source = [text for text, is_kept in notes if is_kept][-1:] or list(passages.values())
             queries = [(search.query, [passage.id for passage in search.read]) for search in all_searches]
             outcome = failure(facts, queries, notes, correct=correctness(sample) == "right")
-            names = [run.label, sample.method, sample.question.id, sample.question.type]
+            names = (run.label, sample.method, sample.question.id, sample.question.type)
             evidence, total = fact_density(facts, source)
-            rows.append([*names, outcome, len(facts), sum(facts_held(facts, source)), total, evidence])
+            rows.append((*names, outcome, len(facts), sum(facts_held(facts, source)), total, evidence))
         columns = ["dataset", "method", "question_id", "type", "outcome", "facts", "held", "tokens", "evidence"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -64,8 +63,8 @@ class ChainOfFacts(Study):
         """
         counts = self.answers().groupby(["dataset", "method"], sort=False)["outcome"].value_counts()
         wide = counts.unstack(fill_value=0).reindex(columns=[*OUTCOMES], fill_value=0)
-        wide = wide.assign(n=wide.sum(axis=1), right_share=lambda wide: wide["right"] / wide["n"])
-        wide = wide.sort_values(["dataset", "right_share"], ascending=[True, False], kind="stable").reset_index()
+        wide = wide.assign(n=wide.sum(axis=1), best=lambda wide: wide["right"] / wide["n"]).reset_index()
+        wide = wide.sort_values(["dataset", "best"], ascending=[True, False], kind="stable")
         table = wide.melt(["dataset", "method", "n"], [*OUTCOMES], "outcome", "questions")
         return described(table.assign(share=table["questions"] / table["n"]), self.runs)
 
@@ -87,23 +86,21 @@ class ChainOfFacts(Study):
         A note is better than the best one if it states a needed fact more and has lost none. `mean` is the agreement
         with its interval: the share of a question's verdicts that are right, averaged over the questions.
         """
-        by_method: dict[tuple[str, str], list[Any]] = {}
-        for run, sample, facts in self._samples():
-            if any(ask.stage == "note_judge" for ask in answered(sample.trace)):
-                by_method.setdefault((run.label, sample.method), []).append(verdicts(facts, _notes(sample.trace)))
-        rows = []
-        for (dataset, method), questions in by_method.items():
-            judged = [verdict for question in questions for verdict in question]
-            shares = [
-                sum(judge == truth for judge, truth in question) / len(question) for question in questions if question
-            ]
-            low, high, _ = mean_interval(shares, proportion=False, **self.intervals)
-            row = {"dataset": dataset, "method": method, "questions": len(shares), "verdicts": len(judged)}
-            row |= {"said_true": sum(verdict.judge for verdict in judged)}
-            row |= {"truly_better": sum(verdict.truth for verdict in judged)}
-            row |= {"right_true": judged.count(Verdict(True, True)), "right_false": judged.count(Verdict(False, False))}
-            rows.append(row | {"mean": sum(shares) / len(shares), "low": low, "high": high})
-        return described(pd.DataFrame(rows), self.runs)
+        keys = ["dataset", "method", "question_id"]
+        rows = [
+            (run.label, sample.method, sample.question.id, *verdict)
+            for run, sample, facts in self._samples()
+            if any(ask.stage == "note_judge" for ask in answered(sample.trace))
+            for verdict in verdicts(facts, _notes(sample.trace))
+        ]
+        table = pd.DataFrame(rows, columns=[*keys, "said_true", "truly_better"])
+        said, truth = table["said_true"], table["truly_better"]
+        table = table.assign(right=said == truth, right_true=said & truth, right_false=~(said | truth))
+        shares = table.groupby(keys, sort=False)["right"].mean().reset_index()
+        sums = table.groupby(keys[:2])[["said_true", "truly_better", "right_true", "right_false"]].sum()
+        sums.insert(0, "verdicts", table.groupby(keys[:2]).size())
+        means = self.means(["right"], shares).rename(columns={"n": "questions"})
+        return means.drop(columns=["metric", "interval"]).join(sums, on=keys[:2])
 
     def _samples(self) -> Iterator[tuple[Run, Sample, tuple[Fact, ...]]]:
         for run in self.runs:

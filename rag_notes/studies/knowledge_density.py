@@ -59,7 +59,7 @@ class KnowledgeDensity(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the mean of every quantity of `answers` with its interval, by method."""
-        return self.means(self.answers(), QUANTITIES).rename(columns={"metric": "quantity"})
+        return self.means(QUANTITIES, self.answers()).rename(columns={"metric": "quantity"})
 
 
 async def mark_evidence(

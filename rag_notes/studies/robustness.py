@@ -81,7 +81,9 @@ class Robustness(Study):
         `change` is the score at the most noise minus that at the least, over the `n` questions answered at both, with
         interval and p of the paired test (not corrected). `paper` is that of Table 3 between 0 and 100 %.
         """
-        paper = paper_noise(metric).pivot(index="method", columns="noise_percent", values="mean").reindex(columns=[0, 100])
+        paper = (
+            paper_noise(metric).pivot(index="method", columns="noise_percent", values="mean").reindex(columns=[0, 100])
+        )
         frame = pd.concat([run.frame().assign(dataset=run.dataset) for run in self.noisy])
         least, most = frame["noise_percent"].min(), frame["noise_percent"].max()
         rows = []

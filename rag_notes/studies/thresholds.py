@@ -2,16 +2,10 @@
 
 import pandas as pd
 
-from rag_notes.config import Config, build_methods
+from rag_notes.config import build_methods
 from rag_notes.methods.about import about_of, settings_of
 from rag_notes.report.rows import score_rows
-from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
-
-
-async def run(config: Config, *, progress: bool = True) -> "Thresholds":
-    """Run the adaptive methods with each of their limits. Raises as `rag_notes.running.run.run_methods`."""
-    return Thresholds(config, await run_methods(config, progress=progress))
 
 
 class Thresholds(Study):
@@ -40,3 +34,6 @@ class Thresholds(Study):
         setting = table["method"].map(settings)
         table = table.assign(setting=setting.where(setting != "", table["label"]))
         return table.sort_values(["function", "setting"], kind="stable", ignore_index=True)
+
+
+run = Thresholds.run
