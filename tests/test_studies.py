@@ -203,9 +203,7 @@ def test_cases_are_picked_by_correctness() -> None:
     assert pick_cases(frame) == ["q0", "q1", "q3"]  # two, two and three of four are right; none of q2
     assert pick_cases(frame, 1) == ["q0"]
     assert pick_cases(frame[frame["method"] == "am"]) == ["q0", "q1", "q2", "q3"]
-    config = load_study("case_studies")
-    assert CaseStudies(config, [RUN], []).cases == ["q0", "q1", "q3"]
-    table = CaseStudies(config, [RUN], ["q0", "q1"]).answers()
+    table = CaseStudies(load_study("case_studies"), [RUN], ["q0", "q1"]).answers()
     assert [table.loc["q0", "deep"], table.loc["q0", "vanilla"]] == ["right: answer 1", "wrong: answer 0"]
     assert table.loc["q1", "am"] == "error: no recorded response"
 

@@ -13,25 +13,20 @@ from rag_notes.studies.base import Study
 async def run(config: Config, *, question_ids: list[str] = [], progress: bool = True) -> "CaseStudies":  # noqa: B006
     """Run the methods, to show the questions of these ids, or those of `pick_cases` where none is named.
 
-    Raises ConfigError for a question that the data set lacks, otherwise as `rag_notes.running.run.run_methods`.
+    Raises ConfigError for a question that the data set lacks.
     """
-    study = CaseStudies(config, await run_methods(config, progress=progress), question_ids)
-    ids = list(study.runs[0].frame()["question_id"].unique())
+    runs = await run_methods(config, progress=progress)
+    ids = list(runs[0].frame()["question_id"].unique())
     if unknown := [name for name in question_ids if name not in ids]:
-        raise ConfigError(f"question_ids: {study.runs[0].dataset} has no {unknown[0]!r}; its first are {ids[:5]}")
-    return study
+        raise ConfigError(f"question_ids: {runs[0].dataset} has no {unknown[0]!r}; its first are {ids[:5]}")
+    return CaseStudies(config, runs, question_ids or pick_cases(runs[0].frame()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CaseStudies(Study):
-    """The first run's questions: who answered what."""
+    """The first run's questions: who answered what; `cases` are the ids of those that are shown."""
 
-    question_ids: Sequence[str]
-
-    @property
-    def cases(self) -> list[str]:
-        """The ids of the questions that are shown."""
-        return list(self.question_ids) or pick_cases(self.runs[0].frame())
+    cases: Sequence[str]
 
     def answers(self) -> pd.DataFrame:
         """Return a row for each case, with a column for each method: `right: its answer`."""

@@ -35,16 +35,13 @@ async def run(
     """Run every chosen method and set `metric` against what it costs.
 
     A model without a price of its own is counted at that of `model_priced` in conf/prices.yaml, one without a measured
-    speed at that of `model_timed` in conf/speeds.yaml. Raises ConfigError where one of them is not there, otherwise as
-    `rag_notes.running.run.run_methods`.
+    speed at that of `model_timed` in conf/speeds.yaml. Raises ConfigError where one of them is not there.
     """
     prices, speeds = load_prices(), load_speeds()
-    for name, model, file, rates in (
-        ("model_priced", model_priced, "prices.yaml", prices),
-        ("model_timed", model_timed, "speeds.yaml", speeds),
-    ):
-        if model not in rates:
-            raise ConfigError(f"{name}: {model!r} is not in conf/{file}, which has {list(rates)}")
+    if model_priced not in prices:
+        raise ConfigError(f"model_priced: {model_priced!r} is not in conf/prices.yaml, which has {list(prices)}")
+    if model_timed not in speeds:
+        raise ConfigError(f"model_timed: {model_timed!r} is not in conf/speeds.yaml, which has {list(speeds)}")
     price, speed = prices[model_priced], speeds.get(config.llm["model"], speeds[model_timed])
     runs = await run_methods(config, progress=progress)
     return Cost(config, [replace(run, table=with_costs(run.frame(), price, speed)) for run in runs], metric)
@@ -63,11 +60,10 @@ class Cost(Study):
         """
         means = self.means([*COSTS]).pivot(index=["dataset", "method"], columns="metric", values="mean")
         costs = pd.DataFrame({unit: factor * means[name] for name, (unit, factor) in COSTS.items()})
-        dollars = COSTS["cost"][0]
-        table = score_rows(super().table(), self.metric).join(costs, on=["dataset", "method"])
-        table = table.sort_values(["dataset", dollars, "method"], kind="stable", ignore_index=True)
+        dollars, table = COSTS["cost"][0], score_rows(super().table(), self.metric)
+        table = table.join(costs, on=["dataset", "method"]).sort_values(["dataset", dollars, "method"], kind="stable")
         fronts = [on_front(rows[dollars], rows["mean"]) for _, rows in table.groupby("dataset", sort=False)]
-        return table.assign(front=pd.concat(fronts))
+        return table.assign(front=pd.concat(fronts)).reset_index(drop=True)
 
     def equal_tokens(self) -> pd.DataFrame:
         """Compare each method with the largest vote of vanilla answers that takes no more tokens.

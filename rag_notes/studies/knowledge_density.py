@@ -28,7 +28,7 @@ _NO_EVIDENCE = frozenset({"none", "无"})
 async def run(config: Config, *, progress: bool = True) -> "KnowledgeDensity":
     """Run the methods and have the evidence marked in the reference of every answer, by the answering model.
 
-    Raises InputError for a method whose reference is not defined, otherwise as `rag_notes.running.run.run_methods`.
+    Raises InputError for a method whose reference is not defined.
     """
     one_repeat(config)
     runs = await run_methods(config, progress=progress)
@@ -107,8 +107,8 @@ def _density(sample: Sample, marked: Sample | None) -> dict[str, Any]:
     language = sample.question.language
     reference = sum(_count(text, language) for text in reference_texts(reference_of(sample)))
     scores = [sample.metrics[metric] for metric in ANSWER_METRICS if metric in sample.metrics]
-    performance = sum(scores) / len(scores) if scores else math.nan
-    row = {"reference_tokens": reference, "performance": performance, "parse_failure": False, "no_evidence": False}
+    row = {"reference_tokens": reference, "performance": sum(scores) / len(scores) if scores else math.nan}
+    row |= {"parse_failure": False, "no_evidence": False}
     if marked is None or marked.error is not None:
         return row
     evidence, failed = _count(marked.answer, language), bool(marked.counts.parse_failures)

@@ -1,7 +1,5 @@
 """Noise and unknown robustness, beside the paper's (Chain-of-Note, sections 3.3 and 3.4, Tables 3 and 4)."""
 
-from typing import Any
-
 import pandas as pd
 
 from rag_notes.config import Config, ConfigError, build_methods
@@ -63,16 +61,17 @@ class Robustness(Study):
         `all_gold` and `answer` are the shares of questions with all gold passages and with a gold answer among them:
         the most that reading alone could reach.
         """
-        rows: list[dict[str, Any]] = []
+        rows = []
         for run in self.noisy:
-            names = {"dataset": run.dataset, "noise_percent": run.info.condition.noise_percent}
             for sample in run.samples:
                 if sample.error is None:
                     gold = [is_gold(sample.question, passage) for passage in searches(sample.trace)[0].read]
-                    row = {"method": sample.method, "gold": sum(gold), "noise": len(gold) - sum(gold)}
-                    row["all_gold"] = sample.metrics.get("all_gold_first")
-                    rows.append(names | row | {"answer": sample.metrics.get("answer_in_passages_first")})
-        groups = pd.DataFrame(rows).groupby(["dataset", "noise_percent", "method"], sort=False)
+                    shares = [sample.metrics.get(name) for name in ("all_gold_first", "answer_in_passages_first")]
+                    names = (run.dataset, run.info.condition.noise_percent, sample.method)
+                    rows.append((*names, sum(gold), len(gold) - sum(gold), *shares))
+        keys = ["dataset", "noise_percent", "method"]
+        table = pd.DataFrame(rows, columns=[*keys, "gold", "noise", "all_gold", "answer"])
+        groups = table.groupby(keys, sort=False)
         return groups.mean().assign(questions=groups.size()).reset_index()
 
     def losses(self, metric: str = "f1") -> pd.DataFrame:
@@ -81,9 +80,8 @@ class Robustness(Study):
         `change` is the score at the most noise minus that at the least, over the `n` questions answered at both, with
         interval and p of the paired test (not corrected). `paper` is that of Table 3 between 0 and 100 %.
         """
-        paper = (
-            paper_noise(metric).pivot(index="method", columns="noise_percent", values="mean").reindex(columns=[0, 100])
-        )
+        paper = paper_noise(metric).pivot(index="method", columns="noise_percent", values="mean")
+        paper = paper.reindex(columns=[0, 100])
         frame = pd.concat([run.frame().assign(dataset=run.dataset) for run in self.noisy])
         least, most = frame["noise_percent"].min(), frame["noise_percent"].max()
         rows = []
