@@ -153,18 +153,18 @@ def _check_trained(config: Config) -> None:
 
 def _check_parts(config: Config) -> None:
     for name, settings in config.dataset.items():
-        _check(f"dataset.{name}", settings, after=cut)
+        check(f"dataset.{name}", settings, after=cut)
     for name, settings in config.method.items():
         where = f"study.variants.{name}" if name in config.study.variants else f"method.{name}"
-        _check(where, settings, passed=2)
+        check(where, settings, passed=2)
         if not inspect.iscoroutinefunction(_target(settings)):
             raise ConfigError(f"{where}._target_: a method is an async function of (rag, question) and its settings")
-    _check("retriever", config.retriever, passed=1)
-    _check("llm", config.llm)
+    check("retriever", config.retriever, passed=1)
+    check("llm", config.llm)
     for name in config.stages:
         if name not in (stages := build_templates(config).names()):
             raise ConfigError(f"stages.{name}: no such stage{did_you_mean(name, stages)}")
-        _check(f"stages.{name}", _stage_settings(config, name))
+        check(f"stages.{name}", _stage_settings(config, name))
 
 
 def build_datasets(config: Config) -> list[Dataset]:
@@ -249,17 +249,18 @@ def build_method(config: Config, name: str, changes: Mapping[str, Any]) -> Calla
     """Return a method with its settings but for some changes, checked. Raises ConfigError where one does not fit."""
     chosen = config if name in config.method else load_config([f"method={name}"])
     settings = {**chosen.method[name], **changes}
-    _check(f"method.{name}", settings, passed=2)
+    check(f"method.{name}", settings, passed=2)
     return partial(_target(settings), **_arguments(settings))
 
 
-def load_settings(group: str, options: Sequence[str], root: str | None = None, **check: Any) -> dict[str, Any]:
+def load_settings(group: str, options: Sequence[str], root: str | None = None, **call_form: Any) -> dict[str, Any]:
     """Return the checked settings of a group's choice, which options such as `+training=dnalign` name and change.
 
-    `root` is the file of conf/ to compose, `check` how a target is called. Raises ConfigError as `load_config`.
+    `root` is the file of conf/ to compose, `call_form` how a target is called, as in `check`. Raises ConfigError as
+    `load_config`.
     """
     settings: dict[str, Any] = _compose(root, options)[group]
-    _check(group, settings, **check)
+    check(group, settings, **call_form)
     return settings
 
 
@@ -308,9 +309,7 @@ def _target(settings: Mapping[str, Any]) -> Callable[..., Any]:
     return target
 
 
-def _check(
-    where: str, settings: Mapping[str, Any], *, passed: int = 0, after: Callable[..., Any] | None = None
-) -> None:
+def check(where: str, settings: Mapping[str, Any], *, passed: int = 0, after: Callable[..., Any] | None = None) -> None:
     """Check settings against the annotated arguments of their target: the signature is the schema.
 
     The first `passed` arguments are not settings: they are given when the target is called. `after` is called with what
@@ -327,7 +326,7 @@ def _check(
         annotation, value = parameter.annotation, settings.get(name)
         if get_origin(annotation) is Callable or getattr(annotation, "_is_protocol", False):
             if _is_part(value):
-                _check(f"{where}.{name}", value, passed=int(value.get("_partial_", False)))
+                check(f"{where}.{name}", value, passed=int(value.get("_partial_", False)))
             elif name in settings:
                 raise ConfigError(f"{where}.{name}: needs a part, settings with their own _target_ (given: {value!r})")
             annotation = Any
@@ -359,6 +358,6 @@ def _compose(root: str | None, options: Sequence[str]) -> dict[str, Any]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         try:
             composed = OmegaConf.to_container(compose(root, with_new_methods(options)), resolve=True)
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError) as error:  # the last: a number for a choice
             raise ConfigError(explain(error, options)) from None
     return composed  # type: ignore[return-value] # a file of conf/ has names and values

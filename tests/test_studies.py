@@ -56,12 +56,12 @@ RUN = vary(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"dataset": "world x"}, "dataset: String should match pattern"),
-        ({"dataset": 3}, "dataset: "),
-        ({"llm": 3}, r"llm: .* \(given: 3\)"),
-        ({"limit": "3"}, r"limit: .* \(given: '3'\)"),
+        ({"dataset": "world x"}, "dataset=world x: no such dataset; there is world"),
+        ({"dataset": 3}, "dataset=3: no such dataset"),
+        ({"llm": 3}, "llm=3: no such llm; there is local, openai, recorded"),
+        ({"limit": "many"}, r"limit: .* \(given: 'many'\)"),
         ({"limit": 0}, r"limit: .* \(given: 0\)"),
-        ({"metrc": "f1"}, "metrc: no such parameter; did you mean metric"),
+        ({"metrc": "f1"}, "cost.metrc: no such option; did you mean metric"),
         ({"metric": 1}, r"metric: Input should be a valid string \(given: 1\)"),
         ({"model_priced": "nothing"}, "model_priced: 'nothing' is not in conf/prices.yaml"),
     ],

@@ -1,38 +1,27 @@
 """What every study has: `rn.study`, its configuration and runs, and the settings of its intervals and tests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.util import find_spec
-from inspect import signature
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import pandas as pd
 from matplotlib.figure import Figure
-from pydantic import BeforeValidator, ConfigDict, StringConstraints, ValidationError, create_model
 
-from rag_notes.config import Config, ConfigError, load_study
+from rag_notes.config import Config, ConfigError, call, check, load_study
 from rag_notes.files import here
-from rag_notes.options import did_you_mean
 from rag_notes.report.figures import save
 from rag_notes.report.rows import described
 from rag_notes.report.scores_table import readable
 from rag_notes.report.tables import counts, diagnostics, results
 from rag_notes.running.records import Run
 from rag_notes.running.run import label, run_methods
-from rag_notes.types import Positive
 
 RUNS_MIME = "application/vnd.rag-notes.runs+json"
 """The type of a study's output that tells `rag-notes reproduce` how many answers are missing."""
 
-_STRICT = ConfigDict(extra="forbid", strict=True)
-_Name = Annotated[str, StringConstraints(pattern=r"^\w+$")]
-_Names = Annotated[list[_Name] | None, BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-COMMON: Mapping[str, Any] = {
-    **{"dataset": (_Names, None), "limit": (Positive | None, None)},
-    **dict.fromkeys(("llm", "retriever"), (_Name | None, None)),
-}
-"""The parameters of every study, which are options too, each with its type and default."""
+COMMON = ("dataset", "llm", "limit", "retriever")
+"""The parameters of every study, which are options, too."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,18 +114,10 @@ async def study(name: str, /, *options: str, progress: bool = True, **parameters
     notebook = load_study(name).study.notebook
     if find_spec(f"rag_notes.studies.{name}") is None:
         raise ConfigError(f"study={name}: has no runs of its own; open {notebook}")
-    run = import_module(f"rag_notes.studies.{name}").run
-    further = {key: (value.annotation, value.default) for key, value in signature(run).parameters.items()}
-    fields: Any = {**COMMON} | {key: field for key, field in further.items() if key not in ("config", "progress")}
-    try:
-        checked = dict(create_model("Parameters", __config__=_STRICT, **fields)(**parameters))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        text = f"{problem['msg']} (given: {problem['input']!r})"
-        if problem["type"] == "extra_forbidden":
-            text = f"no such parameter{did_you_mean(str(problem['loc'][0]), fields)}; there is {', '.join(fields)}"
-        raise ConfigError(f"{problem['loc'][0]}: {text}") from None
-    common = {key: checked.pop(key) for key in COMMON}
-    common["dataset"] = f"[{','.join(common['dataset'])}]" if common["dataset"] else None
+    common = {key: parameters.pop(key, None) for key in COMMON}
+    if isinstance(common["dataset"], list):
+        common["dataset"] = f"[{','.join(common['dataset'])}]" if common["dataset"] else None
     config = load_study(name, [*options, *(f"{key}={value}" for key, value in common.items() if value is not None)])
-    return await run(config, progress=progress, **checked)
+    settings = {"_target_": f"rag_notes.studies.{name}.run", "progress": progress, **parameters}
+    check(name, settings, passed=1)
+    return await call(settings, config)

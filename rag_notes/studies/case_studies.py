@@ -1,6 +1,5 @@
 """Single questions seen by several methods (Adaptive-Note, Table A5; DeepNote, Tables 21 to 23; Chain-of-Note, 6)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -26,7 +25,7 @@ async def run(config: Config, *, question_ids: list[str] = [], progress: bool = 
 class CaseStudies(Study):
     """The first run's questions: who answered what; `cases` are the ids of those that are shown."""
 
-    cases: Sequence[str]
+    cases: list[str]
 
     def answers(self) -> pd.DataFrame:
         """Return a row for each case, with a column for each method: `right: its answer`."""
