@@ -66,10 +66,7 @@ def test_a_note_is_shown_as_it_is_and_its_lines_are_found_without_their_bullets(
     assert (marked, unread) == ("Burns wrote of it.", [])
     assert llm.asked("evidence")[0]["context"] == NOTE
     assert reference_texts(NOTE) == ["Ayr has a bridge.\nBurns wrote of it."]
-
-
-def test_an_empty_note_is_not_asked_about() -> None:
-    marked, llm, unread = mark("-", "never")
+    marked, llm, unread = mark("-", "never")  # an empty one is not asked about
     assert (marked, llm.log, unread) == ("", [], [])
 
 
@@ -105,9 +102,6 @@ def test_the_reference_is_the_best_note_or_the_passages_of_the_one_search() -> N
         reference_of(sample("react", searched * 2))
     with pytest.raises(ValueError, match="no_retrieval made 0 searches"):
         reference_of(sample("no_retrieval", []))
-
-
-def test_passages_that_were_not_read_are_no_reference() -> None:
     played = play(vanilla, by_stage(answer_short="A"), lambda _: "ab")
     searches(played.trace)[0].hits[0].unread = True
     assert reference_of(sample("vanilla", played.trace)) == [{"id": "b", "title": "Title b", "text": "Text of b."}]

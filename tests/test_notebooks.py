@@ -185,14 +185,9 @@ def test_a_notebook_that_fails_does_not_hide_the_others(mine: Path, capfd: pytes
 
 
 def test_missing_answers_are_counted(tmp_path: Path) -> None:
-    options = [
-        "study=case_studies",
-        f"runs={tmp_path / 'runs'}",
-        f"figures={tmp_path}",
-        "limit=2",
-        "method=[vanilla,amber]",
-    ]
-    ((_, missing),) = reproduce([*options, "llm.max_tokens=1"])  # nothing is recorded for this
+    options = ["study=case_studies", f"runs={tmp_path / 'runs'}", f"figures={tmp_path}", "limit=2"]
+    # Nothing is recorded for this.
+    ((_, missing),) = reproduce([*options, "method=[vanilla,amber]", "llm.max_tokens=1"])
     assert missing == 4
 
 
@@ -201,15 +196,11 @@ def test_parameters_of_a_notebook_are_set_on_the_command_line(tmp_path: Path) ->
     ((path, _),) = reproduce(["study=ablation", *folders, "dataset=mini", "limit=2", "metric=acc", "resamples=50"])
     source = nbformat.read(path, as_version=4).cells[2].source  # type: ignore[no-untyped-call]
     assert 'dataset = "mini"\nlimit = 2\nmetric = "acc"' in source
-    assert "Acc., difference" in (tmp_path / "ablation-mini-Qwen2.5-Coder-1.5B-Instruct.csv").read_text(
-        encoding="utf-8"
-    )
+    table = tmp_path / "ablation-mini-Qwen2.5-Coder-1.5B-Instruct.csv"
+    assert "Acc., difference" in table.read_text(encoding="utf-8")
 
 
-REAL = {
-    "twowikimultihopqa": "2wikimultihopqa/dev.sample500.json",
-    "musique": "musique/musique_ans_dev.sample200.jsonl",
-}
+REAL = {"twowikimultihopqa": "2wikimultihopqa/dev.sample500.json", "musique": "musique/musique_ans_dev.sample200.jsonl"}
 
 
 @pytest.mark.parametrize("study", ["main_results", "robustness"])

@@ -163,8 +163,8 @@ class Evidence:
         for chosen in fitting:
             raw = all(_has_raw_acc(cell) for cell in chosen)
             scores = pd.concat([self._score(cell, row["metric"], raw) for cell in chosen], axis=1, join="inner")
-            preferred = (chosen[0].is_any(row["models"]), chosen[0].run == chosen[-1].run, len(scores))
-            rank = (-preferred[0], -preferred[1], -preferred[2], sum(cell.total for cell in chosen))
+            is_model, is_one_run = chosen[0].is_any(row["models"]), chosen[0].run == chosen[-1].run
+            rank = (-is_model, -is_one_run, -len(scores), sum(cell.total for cell in chosen))
             matches += [_Match(chosen, scores, rank)] if len(scores) else []
         if not matches:
             raise NotRunError(f"the runs of {dataset} do not have {row['metric']} of the same questions")
@@ -233,8 +233,9 @@ def _remark(row: Mapping[Any, Any], cells: Sequence[_Cell]) -> str:
     data = _TRAINED.get(str(row["paper"]), "")
     claims_training = row["paper"] in (row["method"], row["other"]) and not _UNTRAINED.issuperset(row["models"])
     is_trained = any(cell.info.llm.get("trained_on") == data for cell in cells)
-    remarks = ["prompted, not trained"] if data and claims_training and not is_trained else []
-    return "; ".join([*remarks, *(["of our implementations"] if row["metric"] in COSTS else [])])
+    remarks = {"prompted, not trained": data and claims_training and not is_trained}
+    remarks["of our implementations"] = row["metric"] in COSTS
+    return "; ".join(remark for remark, applies in remarks.items() if applies)
 
 
 def _claimed(row: Mapping[Any, Any], cell: _Cell) -> tuple[bool, float, float]:

@@ -39,8 +39,7 @@ def comparisons(claims: pd.DataFrame | None = None, *, dataset: str = "") -> pd.
     Rows of single numbers have no `other`. `printed` has what the paper prints for each of its models, a difference of
     two cells where the claim is of two systems; `least` and `most` are the ends of its range, in % (cost: US dollars,
     seconds). `claims` counts the claims, `supported` those that the paper's own cells have; `models`, `values` and
-    `tolerances` have an entry for each. With `dataset`, such as
-    `world`, every comparison is to be tested on that data set instead of the paper's.
+    `tolerances` have an entry for each. With `dataset`, such as `world`, comparisons are to be tested on that one.
     """
     claims = paper_claims() if claims is None else claims
     cells = paper_cells().query("table != 'text'").drop_duplicates(["paper", *_KEY[:3], "model", "metric"])

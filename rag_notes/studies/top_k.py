@@ -17,13 +17,11 @@ async def run(config: Config, *, retrievers: list[str] = [], progress: bool = Tr
     Without `retrievers` there is one, that of the configuration. Raises as `rag_notes.running.run.run_methods`.
     """
     configs = {name: load_study("top_k", [*config.options, f"retriever={name}"]) for name in retrievers}
-    runs: list[Run] = []
     by_retriever: dict[str, list[Run]] = {}
     for name, chosen in (configs or {"": config}).items():
-        if all(run.info.finished for run in runs):
+        if all(runs[-1].info.finished for runs in by_retriever.values()):
             by_retriever[name] = await run_methods(chosen, progress=progress)
-            runs += by_retriever[name]
-    return TopK(config, runs, by_retriever)
+    return TopK(config, [run for runs in by_retriever.values() for run in runs], by_retriever)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
