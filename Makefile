@@ -50,8 +50,7 @@ lock: ## write requirements.lock and tests/training.lock anew (keeps versions th
 	tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
 	$(PYTHON) -m venv "$$tools"; "$$tools/bin/python" -m pip install --quiet uv; \
 	"$$tools/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra local --extra dense --extra joblib \
-		--extra trec --extra parquet --extra crate --extra dev \
-		--no-header --output-file requirements.lock pyproject.toml; \
+		--extra dev --no-header --output-file requirements.lock pyproject.toml; \
 	"$$tools/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra train --extra dev \
 		--constraints requirements.lock --no-annotate --no-header --output-file tests/training.lock pyproject.toml
 
