@@ -23,7 +23,7 @@ from rag_notes.options import CONF, choices
 from rag_notes.prompts.templates import SETS, Templates
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run
-from rag_notes.types import QAPair, Question, Task
+from rag_notes.types import Language, QAPair, Question, Task
 from tests.scripted import NO, YES, Ask, ScriptedLLM, ScriptedRetriever, asked, play
 
 METHODS = build_methods(load_config([f"method=[{','.join(choices('method'))}]"]))
@@ -173,7 +173,7 @@ async def evaluated(llm: ScriptedLLM, questions: list[Question], ids: str) -> Ru
 @pytest.mark.parametrize("text", ["", " \n ", "{}", "@@ {question} </s> \x00 ]", "True and False\n" * 50])
 @pytest.mark.parametrize("passages", ["", "abcdef"])
 def test_nonsense_ends_every_method_with_a_record(text: str, passages: str) -> None:
-    tasks = itertools.product(get_args(Task), ("en", "zh"))
+    tasks = itertools.product(get_args(Task), get_args(Language))
     pairs = (QAPair("Q?", ("yes",)),)
     questions = [
         Question(f"{task}-{language}", "Q?", ("yes",), pairs, task=task, language=language) for task, language in tasks

@@ -152,7 +152,7 @@ def test_it_is_opened_with_the_main_one_shares_its_usage_and_has_its_own_price_s
     frame, usage = run(llm).frame(), llm.usage
     assert (grader.open, llm.open, grader.usage, usage.sent, usage.prompt_tokens) == (False, False, usage, 3, 300)
     # dollars: the answer 100 * 1000 + 10 * 2000, two grades of 100 * 10 + 10 * 20 each, by the million tokens
-    assert frame[["cost", "seconds"]].loc[0].tolist() == [pytest.approx(0.12 + 2 * 0.0012), 2.0 + 2 * 0.25]
+    assert list(frame[["cost", "seconds"]].iloc[0]) == [pytest.approx(0.12 + 2 * 0.0012), 2.0 + 2 * 0.25]
     assert (len(llm.store), len(grader.store)) == (1, 2)
     for price, grader_price in ((None, Price(1.0, 1.0)), (Price(1.0, 1.0), None)):
         assert "cost" not in run(pair(price=price, grader_price=grader_price)[0]).frame()

@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rag_notes.running.run_files import load_run
-
 from rag_notes.files import SHIPPED
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.report.tables import diagnostics, results
 from rag_notes.running.evaluate import evaluate
+from rag_notes.running.records import load_run
 from rag_notes.types import Hit, Passage, Question
 
 SIZES = (1_000, 10_000, 100_000)
@@ -33,8 +32,8 @@ STEPS = {"make": "made", "replay": "made again from its store", "read": "read, w
 class Model(LLM):
     """Answers every request at once, and stores the answer."""
 
-    async def _obtain(self, key: str, request: dict[str, Any]) -> Response:
-        return self.store.put(request, Response("An answer.", "stop", 500, 3, seconds=0.0))
+    async def _send(self, request: dict[str, Any]) -> Response:
+        return Response("An answer.", "stop", 500, 3, seconds=0.0)
 
 
 class Searcher:
@@ -74,7 +73,7 @@ def child(step: str, folder: Path, size: int) -> None:
     else:
         asyncio.run(made(folder, size))
         if step == "replay":
-            assert load_run(folder / "run").info.samples.done == size
+            assert len(load_run(folder / "run").frame()) == size
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"peak": peak, "seconds": time.perf_counter() - start}))
 
@@ -85,7 +84,8 @@ async def made(folder: Path, size: int) -> None:
     questions = [
         Question(f"q{i}", f"Which town has the bridge of the number {i}?", ("An answer",)) for i in range(size)
     ]
-    async with Model("made", store=ResponseStore(folder / "store.sqlite")) as llm:
+    address = "http://127.0.0.1:9/v1"  # which nobody asks
+    async with Model("made", store=ResponseStore(folder / "store.sqlite"), base_url=address) as llm:
         await evaluate([vanilla], questions, Searcher(), llm, folder=folder / "run", progress=False)
 
 

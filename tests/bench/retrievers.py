@@ -111,8 +111,9 @@ def _dense(folder: Path, corpus: CorpusFile) -> "DenseRetriever":
             self._draw = np.random.default_rng(0)
 
         def encode_queries(self, queries: Sequence[str]) -> Vectors:
-            vectors = self._draw.standard_normal((len(queries), DIMENSIONS), dtype=np.float32)
-            return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors: Vectors = self._draw.standard_normal((len(queries), DIMENSIONS), dtype=np.float32)
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            return vectors
 
         def encode_passages(self, texts: Sequence[str]) -> Vectors:
             return self.encode_queries(texts)
