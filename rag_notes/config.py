@@ -37,10 +37,6 @@ class ConfigError(InputError):
     """An option that does not exist or does not fit; the message names it and what would."""
 
 
-class UnrecordedError(ConfigError):
-    """A study whose responses no recording has; the message says how to run it."""
-
-
 class Study(BaseModel):
     """A study: its name, its notebook, and the variants of methods that it adds.
 
@@ -104,7 +100,6 @@ def load_config(options: Sequence[str] = ()) -> Config:
     Raises ConfigError where an option names something unknown (with the nearest names) or has the wrong type.
     """
     composed = _compose("config", options)
-    unrecorded = composed["llm"].pop("unrecorded", [])
     composed["llm"].pop("prompts", None)  # the set that fits this LLM: what config.prompts is where nothing else is set
     try:
         config = Config.model_validate(composed)
@@ -115,12 +110,6 @@ def load_config(options: Sequence[str] = ()) -> Config:
         raise ConfigError(
             f"dataset={unsuitable[0]}: the study {study.name} is made of {', '.join(study.datasets)} alone"
         )
-    if study.name in unrecorded:
-        raise UnrecordedError(
-            f"study={study.name}: its responses are not recorded; run it with a model that is asked, such as "
-            f"llm=openai, or with recordings of your own: llm.recordings=[FILE] llm.unrecorded=[]"
-        )
-    study.variants = {name: settings for name, settings in study.variants.items() if name not in unrecorded}
     _add_variants(config)
     _check_trained(config)
     _check_parts(config)

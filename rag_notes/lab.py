@@ -1,13 +1,12 @@
 """What a notebook or a script needs to try methods: `import rag_notes as rn`."""
 
-import math
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from pydantic import TypeAdapter, ValidationError
 
 from rag_notes.config import (
     Config,
@@ -20,6 +19,7 @@ from rag_notes.config import (
     build_templates,
     load_config,
 )
+from rag_notes.datasets.plain import decode_strictly
 from rag_notes.options import CONF, choices, did_you_mean
 from rag_notes.retrieval.base import Retriever
 from rag_notes.running.evaluate import Method, evaluate
@@ -153,27 +153,14 @@ def open(  # noqa: A001 - as rn.open
 
 
 def _records(rows: Any, kind: type[T], name: str) -> tuple[T, ...]:
-    """Read rows as questions or passages; where one has no id its number is taken."""
-    known, adapter, records = [field.name for field in fields(kind)], TypeAdapter(kind), []
+    """Read rows as questions or passages; one without an id has its number."""
+    records = []
     for number, row in enumerate(rows.to_dict("records") if hasattr(rows, "to_dict") else rows):
         values = asdict(row) if isinstance(row, kind) else dict(row)
-        values = {key: value for key, value in values.items() if value is not None and not _is_nan(value)}
-        values = {"id": str(number)} | ({"title": ""} if kind is Passage else {}) | values
-        if unknown := [key for key in values if key not in known]:
-            raise ConfigError(
-                f"{name}, row {number}: no field is called {unknown[0]!r}{did_you_mean(unknown[0], known)}"
-            )
-        try:
-            records.append(adapter.validate_python(values))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            where = ".".join(map(str, problem["loc"]))
-            raise ConfigError(f"{name}, row {number}, {where}: {problem['msg']} ({problem['input']!r})") from None
+        values = {key: value for key, value in values.items() if not (value is None or value != value)}  # noqa: PLR0124
+        line = json.dumps({"id": str(number)} | ({"title": ""} if kind is Passage else {}) | values)
+        records.append(decode_strictly(line, kind, kind, f"{name}, row {number}"))
     return tuple(records)
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def load(folder: str | Path) -> Run:
@@ -220,23 +207,21 @@ def methods() -> "pd.DataFrame":
 
 
 def datasets() -> "pd.DataFrame":
-    """List the data sets: name, what each is and its licence, and whether its files are there."""
-    return _choices_frame("dataset", lambda settings: Path(settings.get("path") or "").name)
+    """List the data sets: name, what each is with its licence, and the name of its file."""
+    return _choices("dataset", lambda settings: Path(settings["path"]).name)
 
 
 def studies() -> "pd.DataFrame":
     """List the studies: name, what each is about, and its notebook."""
-    return _choices_frame("study", lambda settings: settings["study"]["notebook"])
+    return _choices("study", lambda settings: Path(settings["study"]["notebook"]).name)
 
 
-def _choices_frame(group: str, further: Callable[[Mapping[str, Any]], str]) -> "pd.DataFrame":
-    """A row for each choice of a group: its name, the comment at the head of its file, and a further column."""
+def _choices(group: str, file: Callable[[Mapping[str, Any]], str]) -> "pd.DataFrame":
+    """Return a row for each choice of a group of conf/: its name, the comment at the head of it, and a file's name."""
     import pandas as pd  # noqa: PLC0415
     import yaml  # noqa: PLC0415
 
-    rows = []
-    for name in choices(group):
-        text = (CONF / group / f"{name}.yaml").read_text(encoding="utf-8")
-        comment = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("# ") and "@" not in line)
-        rows.append([name, comment, further(yaml.safe_load(text))])
-    return pd.DataFrame(rows, columns=[group, "about", "file"])
+    texts = {name: (CONF / group / f"{name}.yaml").read_text(encoding="utf-8") for name in choices(group)}
+    comments = (re.findall(r"^# (?!@)(.*)", text, re.MULTILINE) for text in texts.values())
+    files = (file(yaml.safe_load(text)) for text in texts.values())
+    return pd.DataFrame({group: [*texts], "about": [*map(" ".join, comments)], "file": [*files]})

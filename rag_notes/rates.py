@@ -1,6 +1,6 @@
 """What a million tokens of a model cost and take: the tables conf/prices.yaml and conf/speeds.yaml.
 
-Files of these names in the folder one stands in add to the package's, and win.
+Files of these names in conf/ of the current folder add to the package's, and win.
 """
 
 from dataclasses import dataclass
@@ -21,46 +21,35 @@ PRICED = "gpt-4o-mini"
 
 @dataclass(frozen=True, slots=True)
 class Rate(Price):
-    """What a million tokens cost or take, when that was so, and who says it."""
+    """What a million tokens cost or take, on a date, and the source of these numbers."""
 
     date: str
     source: str
 
 
 def load_prices() -> dict[str, Rate]:
-    """The prices of models, in US dollars. Raises InputError where a file is not such a table."""
+    """Return the prices of models, in US dollars. Raises InputError where a file is not such a table."""
     return _load("prices.yaml")
 
 
 def load_speeds() -> dict[str, Rate]:
-    """The measured speeds of models, in seconds of computing. Raises InputError where a file is not such a table."""
+    """Return the measured speeds of models, in seconds of computing. Raises InputError as `load_prices`."""
     return _load("speeds.yaml")
 
 
 def _load(name: str) -> dict[str, Rate]:
-    shipped, own = CONF / name, here() / "conf" / name
-    return _read(shipped, _changed(shipped)) | (_read(own, _changed(own)) if own != shipped and own.is_file() else {})
-
-
-def _changed(file: Path) -> int:
-    return file.stat().st_mtime_ns
+    files = [file for file in (CONF / name, here() / "conf" / name) if file.is_file()]
+    return {model: rate for file in files for model, rate in _read(file, file.stat().st_mtime_ns).items()}
 
 
 @cache  # every answer of a comparison by cost asks for a rate
-def _read(file: Path, changed: int) -> dict[str, Rate]:
-    del changed
+def _read(file: Path, _changed: int) -> dict[str, Rate]:
     try:
         with file.open(encoding="utf-8") as stream:  # whose name stands in YAML's errors
-            return _TABLE.validate_python(yaml.safe_load(stream) or {})
+            return TypeAdapter(dict[str, Rate]).validate_python(yaml.safe_load(stream) or {})
     except ValidationError as error:
-        first = error.errors()[0]
-        problem = ": ".join([*map(str, first["loc"]), first["msg"]])
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        problem = ": ".join([*map(str, error.errors()[0]["loc"]), error.errors()[0]["msg"]])
+    except (ValueError, yaml.YAMLError) as error:
         problem = " ".join(str(error).split())
-    raise InputError(
-        f"{file}: {problem}; a line is meant such as "
-        'NAME: {prompt: 0.15, completion: 0.6, date: "2026-01-31", source: "where this stands"}'
-    )
-
-
-_TABLE = TypeAdapter(dict[str, Rate])
+    example = 'NAME: {prompt: 0.15, completion: 0.6, date: "2026-01-31", source: "where this stands"}'
+    raise InputError(f"{file}: {problem}; a line is meant such as {example}")

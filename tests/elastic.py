@@ -7,7 +7,6 @@ tests run where RAG_NOTES_REQUIRE_ELASTICSEARCH=1 asks for them; a server that c
 
 import base64
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -47,9 +46,8 @@ class UnavailableError(RuntimeError):
 
 def unavailable(reason: str) -> None:
     """Skip, or fail where the tests were asked for."""
-    if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") == "1":
-        pytest.fail(f"no Elasticsearch: {reason}")
-    pytest.skip(f"no Elasticsearch: {reason}")
+    outcome = pytest.fail if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") == "1" else pytest.skip
+    outcome(f"no Elasticsearch: {reason}")
 
 
 class Installation(NamedTuple):
@@ -100,16 +98,12 @@ def fetch() -> Path:
     """The zip in Maven's local repository, fetched where it is missing. Raises UnavailableError."""
     group, name, version, kind = ARTIFACT.split(":")
     path = Path.home() / ".m2/repository" / group.replace(".", "/") / name / version / f"{name}-{version}.{kind}"
-    if not path.exists():
-        command = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={ARTIFACT}", "-Dtransitive=false"]
-        try:
-            subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
-        except FileNotFoundError:
-            raise UnavailableError(f"Maven's command mvn is not installed, which fetches {ARTIFACT}") from None
-        except (subprocess.SubprocessError, OSError) as error:
-            raise UnavailableError(f"{' '.join(command)} failed: {error}") from None
-    if not path.exists():
-        raise UnavailableError(f"mvn fetched {ARTIFACT}, but not to {path}")
+    command = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={ARTIFACT}", "-Dtransitive=false"]
+    try:
+        if not path.exists():
+            subprocess.run(command, capture_output=True, check=True, timeout=240)
+    except (subprocess.SubprocessError, OSError) as error:
+        raise UnavailableError(f"{' '.join(command)} failed ({error}); is Maven installed?") from None
     return path
 
 
@@ -201,47 +195,35 @@ class Node:
             self._process.communicate()
 
 
-class Authority(NamedTuple):
-    """A CA and a certificate for 127.0.0.1 that it signed, as PEM texts; `file` holds the CA's certificate."""
-
-    file: Path
-    key: str
-    certificate: str
-
-
-def make_authority(folder: Path, name: str) -> Authority:
-    """Make them with openssl. Raises UnavailableError where it is missing."""
-    ca, request, extensions = folder / f"{name}.ca", folder / f"{name}.csr", folder / f"{name}.ext"
-    extensions.write_text("subjectAltName=IP:127.0.0.1\n", encoding="utf-8")
-    new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]
-    signed = ["openssl", "x509", "-req", "-in", str(request), "-CA", str(ca), "-CAkey", f"{ca}.key", "-CAcreateserial"]
-    for command in (
-        [*new, "-x509", "-keyout", f"{ca}.key", "-out", str(ca), "-days", "2", "-subj", f"/CN={name}"],
-        [*new, "-keyout", f"{request}.key", "-out", str(request), "-subj", "/CN=127.0.0.1"],
-        [*signed, "-out", f"{request}.pem", "-days", "2", "-extfile", str(extensions)],
-    ):
-        try:
-            subprocess.run(command, capture_output=True, check=True)
-        except FileNotFoundError:
-            raise UnavailableError("openssl is not installed, which makes its certificate") from None
-    texts = [Path(f"{request}{ending}").read_text(encoding="utf-8") for ending in (".key", ".pem")]
-    return Authority(ca, *texts)
-
-
-def password_hash(password: str) -> str:
-    """A password as Elasticsearch's file of users has it: PBKDF2 with SHA-512."""
-    salt = os.urandom(32)
-    derived = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, 10_000, 32)
-    return f"{{PBKDF2}}10000${base64.b64encode(salt).decode()}${base64.b64encode(derived).decode()}"
+def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a key and a certificate for 127.0.0.1 with openssl, as PEM files. Raises UnavailableError."""
+    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
+    try:
+        options = ["-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
+        subprocess.run([*command, *options], capture_output=True, check=True)
+    except FileNotFoundError:
+        raise UnavailableError("openssl is not installed, which makes its certificate") from None
+    return key, certificate
 
 
 class Secured(NamedTuple):
-    """A single node behind TLS: `admin` may do everything, `reader` only search; user and password."""
+    """A single node behind TLS, whose user `admin` may do everything."""
 
     url: str
     ca_file: str
     admin: tuple[str, str]
-    reader: tuple[str, str]
     node: Node
 
     def wait(self) -> None:
@@ -266,36 +248,23 @@ class Secured(NamedTuple):
     def context(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self.ca_file)
 
-    def indexes(self) -> set[str]:
-        """The names of all indexes."""
-        return set(self.ask("GET", "/*?expand_wildcards=open"))
-
 
 @contextlib.contextmanager
 def secured_node() -> Iterator[Secured]:
     """Start and stop the node. Raises UnavailableError."""
     with installation() as installed:
-        authority = make_authority(installed.home.parent, "ca")
-        admin, reader = ("admin", "correct-horse-1"), ("reader", "battery-staple-2")
-        indexes = [{"names": ["*"], "privileges": ["read", "view_index_metadata"]}]
-        node = Node(
-            installed,
-            "single",
-            {
-                "discovery.type": "single-node",
-                "transport.port": free_port(),
-                "xpack.security.enabled": True,
-                "xpack.security.http.ssl": {"enabled": True, "key": "http.key", "certificate": "http.pem"},
-            },
-            files={
-                "http.key": authority.key,
-                "http.pem": authority.certificate,
-                "users": "".join(f"{user}:{password_hash(password)}\n" for user, password in (admin, reader)),
-                "users_roles": "superuser:admin\nreading:reader\n",
-                "roles.yml": json.dumps({"reading": {"cluster": ["monitor"], "indices": indexes}}),
-            },
-        )
-        secured = Secured(f"https://127.0.0.1:{node.port}", str(authority.file), admin, reader, node)
+        key, certificate = make_certificate(installed.home.parent, "ca")
+        admin = ("admin", "correct-horse-1")
+        settings = {
+            "discovery.type": "single-node",
+            "transport.port": free_port(),
+            "xpack.security.enabled": True,
+            "xpack.security.http.ssl": {"enabled": True, "key": key.name, "certificate": certificate.name},
+        }
+        files = {path.name: path.read_text(encoding="utf-8") for path in (key, certificate)}
+        files |= {"users": ":".join(admin) + "\n", "users_roles": "superuser:admin\n"}
+        node = Node(installed, "single", settings, files)
+        secured = Secured(f"https://127.0.0.1:{node.port}", str(certificate), admin, node)
         node.start()
         try:
             secured.wait()

@@ -16,7 +16,7 @@ from rag_notes.types import Passage
 
 
 class WordEncoder:
-    """Equal words make texts similar; `batches` has what was encoded, and `limit` batches later the process is killed."""
+    """Equal words make texts similar. After `limit` batches the process is killed; `batches` has what was encoded."""
 
     def __init__(
         self, dimensions: int = 24, *, model: str = "words", instruction: str = "", limit: int = 10**9

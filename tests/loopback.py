@@ -235,8 +235,8 @@ class Connection(asyncio.Protocol):
         head, end, rest = self.buffer.partition(b"\r\n\r\n")
         if not end:
             return
-        found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-        length = int(found[1]) if found else 0
+        match = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        length = int(match[1]) if match else 0
         if len(rest) >= length:
             self.buffer = rest[length:]
             self.server.receive(self, head.decode("latin-1"), rest[:length])
@@ -339,7 +339,7 @@ def _text(name: str, prompt: str, judge: str) -> str:
     if '{"best_id"' in prompt:
         return json.dumps({"best_id": 1, "worst_id": 2})
     words = [word for word in prompt.split() if word.isalpha()] or ["nothing"]
-    chosen = [words[(number >> 16 * place) % len(words)] for place in range(6)]
+    chosen = [words[(number >> 16 * index) % len(words)] for index in range(6)]
     return f"{' '.join(chosen[:3])}\n{' '.join(chosen[3:])} {name[:6]}"
 
 

@@ -66,9 +66,10 @@ def test_a_fast_retriever_is_not_stored_and_a_hybrid_is_as_slow_as_its_parts(tmp
     fast = bm25(BIRDS, cache=None)
     assert cached(fast, tmp_path / "x.sqlite") is fast
     assert cached(SlowRetriever(), None).name == "slow"
-    assert cached(Hybrid(fast, fast), tmp_path / "x.sqlite").describe()["name"] == "bm25+bm25"
+    hybrid = Hybrid(BIRDS, first=lambda _: fast, second=lambda _: fast)
+    assert cached(hybrid, tmp_path / "x.sqlite") is hybrid
     assert not (tmp_path / "x.sqlite").exists()
-    slow = cached(Hybrid(fast, SlowRetriever()), tmp_path / "x.sqlite")
+    slow = cached(Hybrid(BIRDS, first=lambda _: fast, second=lambda _: SlowRetriever()), tmp_path / "x.sqlite")
     assert slow.search(["acorns"], 1) == slow.search(["acorns"], 1)
     assert json.dumps(slow.describe())
     assert (tmp_path / "x.sqlite").exists()

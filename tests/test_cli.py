@@ -67,7 +67,7 @@ def test_a_command_that_does_not_exist_is_refused(arguments: list[str], capsys: 
 def test_options_may_stand_behind_a_flag(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", *options, "--check", "nothing", "limit=x"]) == 2
+    assert main(["run", *options, "--check", "limit=x"]) == 2
     refused(capsys, "limit: Input should be a valid integer")
     with pytest.raises(SystemExit, match="2"):
         main(["runs", "a", "b"])

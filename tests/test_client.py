@@ -156,9 +156,7 @@ def test_no_answer_in_time_is_an_error_and_nobody_there_is_fatal(server: Loopbac
     with socket.create_server(("127.0.0.1", 0)) as unused:
         base_url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
     llm = LLM("tiny", store=ResponseStore(":memory:"), base_url=base_url, max_retries=0)
-    with pytest.raises(
-        FatalLLMError, match=f"{base_url}: nobody answers .*is the server running.*same command continues"
-    ):
+    with pytest.raises(FatalLLMError, match=f"{base_url}: nobody answers .*same command continues"):
         ask(llm, "hello?")
 
 

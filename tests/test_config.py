@@ -8,7 +8,6 @@ import pytest
 
 from rag_notes.config import (
     ConfigError,
-    UnrecordedError,
     build_datasets,
     build_llm,
     build_methods,
@@ -53,7 +52,7 @@ def test_a_part_of_the_questions_that_cannot_be_is_refused(option: str, problem:
 
 @pytest.mark.parametrize("study", choices("study"))
 def test_every_study_composes_and_has_its_notebook(study: str) -> None:
-    settings = load_config([f"study={study}", "llm.unrecorded=[]"]).study
+    settings = load_config([f"study={study}"]).study
     assert settings.name == study
     assert (SHIPPED / settings.notebook).is_file()
 
@@ -183,7 +182,7 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
         (["+method.deepnote.max_stp=2"], "method.deepnote.max_stp: no such option; did you mean max_step"),
         (["llm.tempature=0.2"], "llm.tempature: no such option; did you mean llm.temperature"),
         (["limt=3"], "limt: no such option; did you mean limit"),
-        (["datset=mini"], "datset: no such option; did you mean dataset?"),
+        (["datset=mini"], "datset: no such option; did you mean dataset"),
         (["+anything=1"], "anything: no such option"),
         (["nonsense"], "nonsense: no such option"),
         (["dataset=hotpot"], "dataset=hotpot: no such dataset; there is hotpotqa"),
@@ -319,16 +318,3 @@ def test_recordings_are_read_and_the_network_is_forbidden(tmp_path: Path) -> Non
     ResponseStore(":memory:").export_jsonl(tmp_path / "empty.jsonl.xz")
     llm = build_llm(load_config([f"llm.recordings=[{tmp_path / 'empty.jsonl.xz'}]", "llm.model=gpt-4o"]))
     assert (llm.base_url, len(llm.store), llm.price) == (None, 0, Price(2.5, 10.0))
-
-
-def test_variants_that_the_recordings_lack_are_left_out_of_recorded_studies_alone() -> None:
-    waiting = "llm.unrecorded=[deepnote_k7]"
-    assert "deepnote_k7" not in load_config(["study=top_k", waiting]).method
-    assert "deepnote_k7" in load_config(["study=top_k"]).method
-    assert "deepnote_k7" in load_config(["study=top_k", "llm=openai"]).method
-
-
-def test_a_study_that_is_not_recorded_is_refused_with_what_to_do() -> None:
-    with pytest.raises(UnrecordedError, match=r"study=prompts: its responses are not recorded; .* llm=openai, or"):
-        load_config(["study=prompts", "llm.unrecorded=[prompts]"])
-    assert load_config(["study=prompts", "llm=openai"]).study.name == "prompts"

@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from rag_notes.config import load_study
@@ -12,6 +14,7 @@ from rag_notes.metrics.stats import wilson
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.publish import without_text
 from rag_notes.running.records import Run
+from rag_notes.studies import content_filter
 from rag_notes.studies.content_filter import ContentFilter, chunk_verdicts, filter_rates, sentence_filter
 from rag_notes.types import Dataset, Question
 from tests.scripted import Ask, ScriptedLLM, ScriptedRetriever
@@ -124,3 +127,9 @@ def test_a_filter_that_is_off_has_no_rows(part: str) -> None:
     assert (verdicts.empty, sentences.empty) == (part == "chunk_filter", part == "sentence_filter")
     if part == "chunk_filter":  # every passage reaches the sentence filter, those of the failing question too
         assert sentences.set_index("what").loc["passages cut", "of"] == 15
+
+
+def test_the_recorded_verdicts_are_as_they_were(tmp_path: Path) -> None:
+    study = asyncio.run(content_filter.run(load_study("content_filter", [f"runs={tmp_path}"]), progress=False))
+    golden = pd.read_csv(Path(__file__).with_name("golden") / "content_filter.csv", keep_default_na=False)
+    pd.testing.assert_frame_equal(chunk_verdicts(study.runs), golden, check_dtype=False)

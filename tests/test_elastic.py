@@ -24,7 +24,7 @@ from rag_notes.retrieval.elastic import ElasticsearchBM25, ElasticsearchKNN
 from rag_notes.retrieval.encoders import Vectors
 from rag_notes.types import Hit, Passage
 from tests.corpora import BIRDS, plain_bm25, plain_words, random_corpus
-from tests.elastic import Secured, free_port, make_authority
+from tests.elastic import Secured, free_port, make_certificate
 from tests.elastic_proxy import Forward, Meddle, Proxy
 from tests.embeddings import EmbeddingServer
 from tests.encoding import WordEncoder
@@ -32,7 +32,7 @@ from tests.samples import samples
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(600)]  # one server at a time
 
-CHUNK = 250  # passages in a request
+CHUNK = ElasticsearchBM25.chunk
 CHINESE = [Passage("a", "青瓷", "青瓷在窑炉中烧成，釉色青绿。"), Passage("b", "潮汐", "月亮的引力使海水涨落。")]
 names = (f"test-{os.getpid()}-{number}" for number in itertools.count())
 
@@ -204,27 +204,6 @@ def test_more_candidates_find_more_and_ties_are_in_the_order_of_the_ids(admin: S
     assert len(indexed(admin, passages(60), "knn", candidates=1).search(["ban"], 10_000)[0]) == 60
 
 
-@pytest.mark.parametrize(
-    ("vector", "message"),
-    [(np.ones(7), "different number of dimensions"), (np.ones(24), "unit-length"), (np.full(24, np.nan), "NaN")],
-)
-def test_query_vectors_that_do_not_fit_are_refused(admin: Secured, vector: Any, message: str) -> None:
-    encoder = ScaledEncoder()
-    retriever = indexed(admin, BIRDS, "knn", encoder=encoder)
-    encoder.encode_queries = lambda queries: np.stack([vector] * len(queries)).astype(np.float32)  # type: ignore[method-assign]
-    with pytest.raises((ValueError, RetrieverError), match=message):
-        retriever.search(["water"], 2)
-
-
-def test_vectors_that_the_server_refuses_are_an_error_and_the_alias_is_not_set(admin: Secured) -> None:
-    with pytest.raises(RetrieverError, match=r"number of dimensions should be in the range \[1, 4096\]"):
-        indexed(admin, BIRDS, "knn", encoder=WordEncoder(4097))
-    name, void = next(names), Passage("void", "", "...")
-    with pytest.raises(RetrieverError, match=r"a passage was refused: .*'void'.*unit-length vectors"):
-        indexed(admin, [*BIRDS, void], "knn", encoder=ScaledEncoder(), index=name)
-    assert admin.ask("GET", f"/_alias/{name}") is None
-
-
 def test_bm25_and_knn_of_one_server_are_a_hybrid_from_options(
     admin: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -258,16 +237,13 @@ def test_bm25_and_knn_of_one_server_are_a_hybrid_from_options(
 @pytest.mark.parametrize(
     ("kind", "settings", "difference"),
     [
-        ("bm25", {"analyzer": "simple"}, "analyzer is standard, expected simple"),
         ("bm25", {"k1": 0.9}, "k1 is 1.2, expected 0.9"),
-        ("bm25", {"b": 0.4}, "b is 0.75, expected 0.4"),
         ("bm25", {"title_weight": 2.0}, r"fields is \['title\+text'\], expected \['title', 'text'\]"),
         ("bm25", {"corpus": BIRDS[:3]}, "passages is 4, expected 3"),
         ("bm25", {"corpus": BIRDS[::-1]}, "sha256 is [0-9a-f]{64}, expected [0-9a-f]{64}"),
         ("bm25", {"kind": "knn"}, "retriever is elasticsearch, expected elasticsearch_knn"),
         ("knn", {"encoder": WordEncoder(model="other")}, "encoder is .*'words'.*, expected .*'other'"),
         ("knn", {"index_type": "flat"}, "index_options is .*'hnsw'.*, expected .*'flat'"),
-        ("knn", {"m": 8}, "index_options is .*16.*, expected .*8"),
     ],
 )
 def test_an_index_of_something_else_is_refused_with_the_difference(
@@ -288,7 +264,7 @@ def test_an_index_of_something_else_is_refused_with_the_difference(
 
 def test_an_index_that_is_missing_lost_a_passage_or_is_a_strangers_is_refused(admin: Secured) -> None:
     name = next(names)
-    with pytest.raises(RetrieverError, match="the corpus is not indexed: .*type `rag-notes index"):
+    with pytest.raises(RetrieverError, match=r"the corpus is not indexed: .*type `rag-notes index"):
         make(admin, BIRDS, index=name).describe()
     retriever = indexed(admin, BIRDS, index=name)
     assert retriever.search(["water"], 1)
@@ -297,7 +273,7 @@ def test_an_index_that_is_missing_lost_a_passage_or_is_a_strangers_is_refused(ad
     with pytest.raises(RetrieverError, match="has 3 of 4 passages; delete it"):
         make(admin, BIRDS, index=name).search(["water"], 2)
     admin.ask("DELETE", f"/{index}")
-    with pytest.raises(RetrieverError, match="refused the search: .*no such index"):
+    with pytest.raises(RetrieverError, match=r"refused the search: .*no such index"):
         retriever.search(["water"], 1)
     alias, index = next(names), next(names)
     admin.ask("PUT", f"/{index}", {"aliases": {alias: {}}})
@@ -317,7 +293,7 @@ def test_indexing_twice_does_nothing_and_another_version_takes_the_alias(admin: 
     indexed(admin, BIRDS[:3], index=name)
     [index] = admin.ask("GET", f"/_alias/{name}")
     assert index != former
-    assert {former, index} <= admin.indexes()
+    assert {former, index} <= set(admin.ask("GET", f"/{name}-*"))
     assert make(admin, BIRDS[:3], index=name).describe()["corpus"]["passages"] == 3
 
 
@@ -407,7 +383,7 @@ def test_passages_that_a_busy_server_refuses_are_sent_again(admin: Secured) -> N
         assert ids(retriever.search(["water"], 5)[0]) == ["p1", "p2"]
     with (
         Proxy(busy_bulks(99), admin) as proxy,
-        pytest.raises(RetrieverError, match="es_rejected.*same command goes on"),
+        pytest.raises(RetrieverError, match=r"es_rejected.*same command goes on"),
     ):
         indexed(admin, BIRDS, hosts=[proxy.url], max_retries=1)
 
@@ -500,34 +476,34 @@ def test_a_server_killed_while_loading_and_searching_loses_nothing(admin: Secure
 
 
 def test_users_and_keys_can_do_what_they_may(admin: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def new_key(*privileges: str) -> str:
+        indices = [{"names": ["*"], "privileges": ["read", "view_index_metadata", *privileges]}]
+        roles = {"role": {"cluster": ["monitor"], "indices": indices}}
+        return str(admin.ask("POST", "/_security/api_key", {"name": name, "role_descriptors": roles})["encoded"])
+
     name = next(names)
-    indexed(admin, BIRDS, index=name)
-    monkeypatch.setenv("READER", admin.reader[0])
-    monkeypatch.setenv("READERS_WORD", admin.reader[1])
-    reader = {"user_variable": "READER", "password_variable": "READERS_WORD"}
-    assert ids(make(admin, BIRDS, index=name, **reader).search(["acorns"], 1)[0]) == ["p3"]
-    with pytest.raises(RetrieverError, match=r"unauthorized.*see ELASTICSEARCH_API_KEY, or READER and READERS_WORD"):
-        indexed(admin, BIRDS, **reader)
-    monkeypatch.setenv("ELASTICSEARCH_PASSWORD", "swordfish-3")
-    with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USER and") as refusal:
-        make(admin, BIRDS, index=name).describe()
-    assert "swordfish" not in str(refusal.value)
+    reader, indexer = new_key(), new_key("manage", "create_doc")
+    with monkeypatch.context() as environment:
+        environment.setenv("ELASTICSEARCH_PASSWORD", "swordfish-3")
+        with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USER and") as refusal:
+            make(admin, BIRDS, index=name).describe()
+        assert "swordfish" not in str(refusal.value)
     monkeypatch.delenv("ELASTICSEARCH_USER")
     monkeypatch.delenv("ELASTICSEARCH_PASSWORD")
-    privileges = ["read", "view_index_metadata", "manage", "create_doc"]
-    roles = {"indexing": {"cluster": ["monitor"], "indices": [{"names": ["*"], "privileges": privileges}]}}
-    key = admin.ask("POST", "/_security/api_key", {"name": name, "role_descriptors": roles})["encoded"]
-    monkeypatch.setenv("ELASTICSEARCH_API_KEY", key)
-    assert ids(indexed(admin, BIRDS).search(["acorns"], 1)[0]) == ["p3"]
+    monkeypatch.setenv("ELASTICSEARCH_API_KEY", indexer)
+    indexed(admin, BIRDS, index=name)
+    monkeypatch.setenv("READERS_KEY", reader)
+    assert ids(make(admin, BIRDS, index=name, api_key_variable="READERS_KEY").search(["acorns"], 1)[0]) == ["p3"]
+    with pytest.raises(RetrieverError, match=r"unauthorized.*see READERS_KEY, or ELASTICSEARCH_USER and"):
+        indexed(admin, BIRDS, api_key_variable="READERS_KEY")
     admin.ask("DELETE", "/_security/api_key", {"name": name})
     with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY") as refusal:
         make(admin, BIRDS, index=name).describe()
-    assert key not in str(refusal.value)
+    assert indexer not in str(refusal.value)
 
 
 def test_a_certificate_is_checked(admin: Secured, tmp_path: Path) -> None:
-    other = make_authority(tmp_path, "other")
-    for ca_file in (None, str(other.file)):
+    for ca_file in (None, str(make_certificate(tmp_path, "other")[1])):
         with pytest.raises(RetrieverError, match=r"(?i)certificate.*see retriever.hosts and ca_file"):
             make(admin, BIRDS, ca_file=ca_file).describe()
     with pytest.raises(ValueError, match=r"ca_file=.*none.pem"):
@@ -540,7 +516,6 @@ def test_a_certificate_is_checked(admin: Secured, tmp_path: Path) -> None:
         ({}, {"ELASTICSEARCH_API_KEY": "secret-key"}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
         ({}, {"ELASTICSEARCH_PASSWORD": ""}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
         ({"hosts": []}, {}, r"retriever.hosts=\[\]"),
-        ({"hosts": ["127.0.0.1:9200"]}, {}, "retriever.hosts=.*127.0.0.1:9200"),
         ({"hosts": ["http://127.0.0.1"]}, {}, "retriever.hosts=.*127.0.0.1"),
         ({"hosts": ["http://a:1", "https://me:secret@b:1"]}, {}, "retriever.hosts has a password in it"),
         ({"fields": ["text"], "title_weight": 2.0}, {}, "title_weight needs both"),

@@ -31,9 +31,8 @@ from rag_notes.prompts.templates import TemplateError
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Run, load_run
+from rag_notes.running.records import Progress, RecordError, Run, Sample, load_run
 from rag_notes.running.run import one_repeat, run_methods
-from rag_notes.running.samples import RecordError, Sample
 from rag_notes.types import Hit, Question
 from tests.loopback import Loopback, body_hash
 from tests.rivers import CORPUS, METHODS, QUESTIONS, run_in
@@ -134,7 +133,7 @@ FAILING = [
 def test_the_same_call_asks_again_only_what_failed(server: Loopback, retriever: BM25, tmp_path: Path) -> None:
     store = ResponseStore(":memory:")
     first = run_in(tmp_path, server.base_url, retriever, store=store, questions=FAILING, methods=[vanilla])
-    assert first.info.status == "finished" and (len(first.frame()), errors(first)) == (5, 3)
+    assert first.info.status == "finished" and first.info.samples == Progress(5, 5, 3) and errors(first) == 3
     assert "500" in str(first.sample("vanilla", "bad status").error)
     failed = first.sample("vanilla", "no json")
     assert (failed.answer, failed.metrics, failed.counts.calls) == ("", {}, 0)
@@ -209,7 +208,8 @@ def test_a_run_stopped_by_the_spending_limit_goes_on_with_the_same_call(
     seen, limits = len(server.seen()), {"price": price, "max_cost": price.of(usage.prompt_tokens, 0) / 3}
     run = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm=limits)
     assert run.info.status.startswith("stopped: ") and "spending limit reached" in run.info.status
-    assert 0 < len(run.frame()) < 2 * len(QUESTIONS) and errors(run) == 0
+    assert run.info.samples == Progress(len(run.frame()), 2 * len(QUESTIONS), 0) and len(run.frame()) > 0
+    assert run.info.samples.done < run.info.samples.of
     finished = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm={"price": price})
     assert finished.info.status == "finished" and len(server.seen()) - seen == usage.calls
     assert timeless(finished) == timeless(alone)

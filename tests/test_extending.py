@@ -141,12 +141,9 @@ def test_a_study_of_ones_own_is_a_notebook_that_is_executed_from_any_folder(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parameters, cell = blocks("python")[-2:]
-    notebook = nbformat.v4.new_notebook(
-        cells=[
-            nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}),
-            nbformat.v4.new_code_cell(cell),
-        ]
-    )
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    tagged = nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    notebook = nbformat.v4.new_notebook(cells=[tagged, nbformat.v4.new_code_cell(cell)], metadata=kernel)
     nbformat.write(notebook, folder / "my_study.ipynb")
     study = ["reproduce", "study=my_study.ipynb", "limit=20"]
     assert f"`rag-notes {' '.join(study)}`" in PAGE

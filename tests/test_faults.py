@@ -13,9 +13,9 @@ from tests.torture import torture
 def test_a_run_among_faults_and_kills_ends_like_one_without(
     rate: float, processes: int, kills: int, tmp_path: Path
 ) -> None:
-    made = torture(tmp_path, limit=2, rate=rate, seed=4, processes=processes, kills=kills)
-    assert (made.same, made.twice) == (True, 0)
-    assert made.answered > 20
-    assert made.kills == kills
-    assert rate == 0 or len(made.faults) > len(FAULTS) // 2, "too few kinds of faults were met to tell anything"
-    assert made.starts <= 2 or rate > 0.3
+    outcome = torture(tmp_path, limit=2, rate=rate, seed=4, processes=processes, kills=kills)
+    assert (outcome.same, outcome.twice) == (True, 0)
+    assert outcome.answered > 20
+    assert outcome.kills == kills
+    assert rate == 0 or len(outcome.faults) > len(FAULTS) // 2, "too few kinds of faults were met to tell anything"
+    assert outcome.starts <= 2 or rate > 0.3

@@ -12,6 +12,7 @@ import pytest
 
 import rag_notes as rn
 from rag_notes.config import ConfigError
+from rag_notes.datasets.corpus import DataError
 from rag_notes.files import SHIPPED
 from rag_notes.running.records import Run
 from tests.plain import plain_options
@@ -58,14 +59,14 @@ def test_questions_and_passages_of_ones_own_are_lists_or_frames() -> None:
     [
         (
             [{"question": "Q?", "anwsers": ["x"]}],
-            "questions, row 0: no field is called 'anwsers'; did you mean answers",
+            "questions, row 0: `anwsers` is not a field, did you mean `answers`",
         ),
-        ([{"question": "Q?"}, {"id": "x"}], "questions, row 1, question: Field required"),
-        ([{"question": "Q?", "task": "long"}], "questions, row 0, task: Input should be 'short'"),
+        ([{"question": "Q?"}, {"id": "x"}], "questions, row 1: Object missing required field `question`"),
+        ([{"question": "Q?", "task": "long"}], "questions, row 0: Invalid enum value 'long' - at `$.task`"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(questions: list[dict[str, Any]], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(DataError) as error:
         rn.open(questions=questions)
     assert message in str(error.value)
 

@@ -146,7 +146,7 @@ def test_presets_and_studies_set_what_the_papers_say() -> None:
     llm = build_llm(load_config(["preset=greedy"]))  # Chain-of-Note, Appendix A.4
     greedy = {name: llm.of(name).sampling["temperature"] for name in ("chain_of_note", "retrieve_read", "answer_short")}
     assert greedy == {"chain_of_note": 0.0, "retrieve_read": 0.0, "answer_short": 0.1}
-    config = load_config(["study=robustness", "method=[vanilla,retrieve_read,chain_of_note]", "llm.unrecorded=[]"])
+    config = load_config(["study=robustness", "method=[vanilla,retrieve_read,chain_of_note]"])
     unknown = [name for name, settings in config.method.items() if settings.get("unknown")]
     assert unknown == ["vanilla_unknown", "retrieve_read_unknown", "chain_of_note_unknown"]
 

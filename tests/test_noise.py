@@ -71,13 +71,6 @@ def test_neither_is_padded_where_there_is_too_little_of_it() -> None:
     assert set(found(CLOSED, 100, ranking=["known", "n1", "n2"])) == {"n1", "n2"}
 
 
-def test_noise_is_looked_for_as_deep_as_it_takes() -> None:
-    inner = Ranking(lambda _: ["twin"] * 30 + ["n1", "n2"])
-    retriever = ControlledNoise(inner, DATASET, 100)
-    assert {hit.passage.id for hit in retriever.search([BRIDGE.question], 2)[0]} == {"n1", "n2"}
-    assert [depth for _, depth in inner.searches] == [8, 32]
-
-
 def test_the_order_is_the_same_at_every_ratio_and_does_not_give_the_gold_away() -> None:
     order = found(BRIDGE, 60)
     assert order == found(BRIDGE, 60)

@@ -60,7 +60,9 @@ def test_musique_pools_answered_and_unanswered_files(tmp_path: Path) -> None:
     gold = {"title": "A", "paragraph_text": "One.", "is_supporting": True}
     record = {"id": "2hop__1_2", "question": "q", "answer": "a", "answerable": True, "paragraphs": [gold]}
     dev = write(tmp_path / "dev.jsonl", [record])
-    test = write(tmp_path / "test.jsonl", [{"paragraphs": [gold | {"is_supporting": None}, gold | {"title": ""}]}])
+    test = write(
+        tmp_path / "test.jsonl", [{"paragraphs": [{"title": "A", "paragraph_text": "One."}, gold | {"title": ""}]}]
+    )
     made = question_paragraphs(str(tmp_path / "p.jsonl"), [dev, test], layout="musique")
     corpus = check(made, passages=2, repeated=1, empty=0)
     assert [(p.title, p.text) for p in corpus] == [("A", "One."), ("", "One.")]

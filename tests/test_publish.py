@@ -13,8 +13,20 @@ from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Se
 from rag_notes.running.annotate import subject_hash
 from rag_notes.running.publish import check, publish, published_like, published_runs, without_text
 from rag_notes.running.quest_scores import quest_texts
-from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, RunInfo, require_text, save_run
-from rag_notes.running.samples import RecordError, Sample, SampleError, encode
+from rag_notes.running.records import (
+    Condition,
+    DatasetInfo,
+    MethodInfo,
+    Progress,
+    RecordError,
+    Run,
+    RunInfo,
+    Sample,
+    SampleError,
+    require_text,
+    save_run,
+)
+from rag_notes.running.samples import encode
 from rag_notes.types import InputError, Question
 
 SECRET = "Ann Ro was born in the town of Tis, and nobody else was ever born there, as far as anybody knows"
@@ -86,6 +98,7 @@ def test_runs_of_one_data_set_share_a_table_and_are_replaced_one_by_one(tmp_path
     assert {path.name: path.read_bytes() for path in results.iterdir()} == content
     publish([one], results, ["vanilla"])
     assert [len(run.frame()) for run in published_runs(results)] == [2, 1]
+    assert published_runs(results)[1].info.samples == Progress(1, 1, 0)
     assert published_runs(results)[1].only(["vanilla"]).frame()["method"].tolist() == ["vanilla"]
     with pytest.raises(InputError, match="b: has no method amber; there is deepnote, vanilla, ircot"):
         publish([one], results, ["amber"])

@@ -90,8 +90,3 @@ def test_a_model_of_gtr_t5s_architecture_has_its_mean_projected(gtr: Path) -> No
     assert (before["model"], before["query_model"], before["max_length"]) == ("gtr", str(gtr), 64)
     (gtr / "note.json").write_text("{}")
     assert SentenceTransformersEncoder(str(gtr), device="cpu").describe()["version"] != before["version"]
-
-
-def test_a_model_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"sentence-transformers cannot load it .*; offline, name a folder"):
-        SentenceTransformersEncoder(str(tmp_path / "nothing"))

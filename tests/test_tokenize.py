@@ -46,20 +46,10 @@ def test_chinese_is_cut_into_words_and_english_inside_takes_the_english_route() 
     assert "transformers" in Tokenizer("zh", stemming=False)("用Transformers模型")
 
 
-def test_chinese_stop_words_can_be_kept() -> None:
-    assert "我们" not in Tokenizer("zh")("我们喜欢青瓷")
-    assert "我们" in Tokenizer("zh", stop_words=False)("我们喜欢青瓷")
-
-
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("text", ["", "  \n", "?!…。"])
 def test_text_without_a_word_has_no_terms(language: str, text: str) -> None:
     assert Tokenizer(language)(text) == []  # type: ignore[arg-type]
-
-
-def test_an_unknown_language_is_refused() -> None:
-    with pytest.raises(ValueError, match="'fr'"):
-        Tokenizer("fr")  # type: ignore[arg-type]
 
 
 def test_the_chinese_segmenter_is_silent_and_writes_nothing(tmp_path: Path) -> None:

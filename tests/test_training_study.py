@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import rag_notes
@@ -197,6 +198,14 @@ def test_published_runs_and_trainings_are_read_by_data_set_and_method(folder: Pa
     assert [training.name for training in asyncio.run(run(config)).trainings] == ["filter"]
     with pytest.raises(InputError, match=r"recipe\.json: no such file; `rag-notes train` writes it"):
         asyncio.run(run(load_study("training", [f"study.trainings=[{tmp_path}]"])))
+
+
+def test_the_published_curves_and_verdicts_are_as_they_were(tmp_path: Path) -> None:
+    study = asyncio.run(run(load_study("training", [f"runs={tmp_path}"])))
+    golden = Path(__file__).with_name("golden")
+    pd.testing.assert_frame_equal(study.curves(), pd.read_csv(golden / "training.csv"), rtol=1e-5, check_dtype=False)
+    verdicts = pd.read_csv(golden / "training-filter.csv", keep_default_na=False).drop(columns="passage_id")
+    pd.testing.assert_frame_equal(study.verdicts().drop(columns="passage_id"), verdicts, check_dtype=False)
 
 
 def test_a_training_is_given_away_without_paths(

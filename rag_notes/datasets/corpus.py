@@ -138,11 +138,13 @@ class PassageRecord(msgspec.Struct, kw_only=True):
     title: str | None = None
     text: str | None = None
     contents: str | None = None
+    content: str | None = None  # the text in StrategyQA's official file
+    para_index: int | None = None  # in StrategyQA's paragraphs as JSON Lines
     isgold: bool | None = None  # in NQ-open
 
     def passage(self, location: str) -> Passage:
         """Return the passage. Raises `DataError` where it has no text."""
-        title, text = self.title or "", self.contents or self.text or ""
+        title, text = self.title or "", self.contents or self.content or self.text or ""
         if self.contents and self.title is None:  # FlashRAG's Wikipedia corpus puts the title in double quotes
             title, _, text = text.partition("\n")
             title = title.removeprefix('"').removesuffix('"')
@@ -177,14 +179,13 @@ class CorpusFile(Sequence[Passage]):
 
     def offsets(self) -> Iterator[int]:
         """Yield where the line of each passage begins, in bytes."""
-        return islice(self._line_offsets(), self._header, None)
-
-    def _line_offsets(self) -> Iterator[int]:
-        position = 0
+        position, header = 0, self._header
         with Path(self.path).open("rb") as file:
             for line in file:
                 if line.decode("utf-8-sig", "replace").strip():
-                    yield position
+                    if not header:
+                        yield position
+                    header = 0
                 position += len(line)
 
     def at(self, offset: int) -> Passage:

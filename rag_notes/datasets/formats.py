@@ -63,17 +63,13 @@ def _entries(path: str, name: str, task: Task = "short") -> Iterator[Entry]:
         for passage in record.passages or []:
             match = re.fullmatch(r"Document \d+ ?\(Title: (.*?)\): (.*)", passage, re.DOTALL)
             if match is None:
-                raise DataError(
-                    f"{location}, `passages`: expected 'Document n (Title: title): text', found {passage!r}"
-                )
+                raise DataError(f"{location}, `passages`: expected 'Document n (Title: title): text'")
             paragraphs.append(Passage("", match[1], match[2]))
         metadata = record.metadata or _Metadata()
         titles = unique(map(str, (metadata.supporting_facts or {}).get("title", [])))
         question_id = f"{name}-{number}" if record.id is None else str(record.id)
-        kind = metadata.type or ""
-        yield Entry(
-            Question(question_id, record.question, unique(answers), (), titles, (), task, kind), paragraphs, gold
-        )
+        fields = (record.question, unique(answers), (), titles, (), task, metadata.type or "")
+        yield Entry(Question(question_id, *fields), paragraphs, gold)
 
 
 class _SquadQuestion(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
@@ -68,7 +69,7 @@ class Support(msgspec.Struct):
 
     title: str
     paragraph_text: str
-    is_supporting: bool | None
+    is_supporting: bool | None = None
 
 
 def _entry(record_id: str, text: str, answers: tuple[str, ...], items: list[Support], kind: str | None) -> Entry:
@@ -126,13 +127,6 @@ class _StrategyRecord(msgspec.Struct):
     evidence: list[list[list[str | list[str]]]] = []  # of annotators, their steps, and what each step rests on
 
 
-class _StrategyParagraph(msgspec.Struct):
-    title: str = ""
-    content: str = ""  # in the official file, whose keys are "Title-number"
-    id: Id = ""
-    para_index: int | None = None
-
-
 def strategyqa(path: str, *, name: Name = "strategyqa", corpus: str | None = None) -> Dataset:
     """Read StrategyQA's JSON (Geva et al., 2021), whose answers become "yes" and "no".
 
@@ -142,14 +136,13 @@ def strategyqa(path: str, *, name: Name = "strategyqa", corpus: str | None = Non
     passages: Sequence[Passage] | None = None
     ids: dict[str, str] = {}
     if corpus is not None and corpus.endswith(".json"):
-        file = read_json(corpus, dict[str, _StrategyParagraph], f"dataset.{name}.corpus")
-        rows = ((key, PassageRecord(id=key, title=p.title, text=p.content)) for key, p in file.items())
-        passages = [row.passage(f"{corpus}, {key!r}") for key, row in rows]
-        ids = {key: key for key in file}
+        records = read_json(corpus, dict[str, PassageRecord], f"dataset.{name}.corpus")
+        passages = [replace(record.passage(f"{corpus}, {key!r}"), id=key) for key, record in records.items()]
+        ids = {key: key for key in records}
     elif corpus is not None:
         passages = read_corpus(corpus, f"dataset.{name}.corpus")
-        records = read_records(corpus, _StrategyParagraph) if corpus.endswith(".jsonl") else ()
-        ids = {f"{p.title}-{p.para_index}": str(p.id) for _, p in records if p.para_index is not None}
+        lines = read_records(corpus, PassageRecord) if corpus.endswith(".jsonl") else ()
+        ids = {f"{p.title}-{p.para_index}": str(p.id) for _, p in lines if p.para_index is not None}
     entries = []
     for location, record in read_records(path, _StrategyRecord):
         items = [item for steps in record.evidence for step in steps for item in step]

@@ -13,11 +13,11 @@ from rag_notes.types import Dataset, Fact, Name, Passage, Question
 def plain(path: str, *, name: Name = "plain", corpus: str | None = None) -> Dataset:
     """Read one's own data; `DataError` on keys that are no fields, and gold ids or titles that the corpus has not."""
     option = f"dataset.{name}.corpus"
-    records = [(location, _strict(line, Question, Question, location)) for location, line in read_lines(path)]
+    records = [(location, decode_strictly(line, Question, Question, location)) for location, line in read_lines(path)]
     if corpus is not None:
         gold = {key for _, question in records for key in (*question.gold_ids, *question.gold_titles)}
         lines = read_lines(corpus, option)
-        passages = (_strict(line, PassageRecord, Passage, location) for location, line in lines)
+        passages = (decode_strictly(line, PassageRecord, Passage, location) for location, line in lines)
         names = {key for passage in passages for key in (str(passage.id), passage.title) if key in gold}
         for location, question in records:
             if missing := [key for key in (*question.gold_ids, *question.gold_titles) if key not in names]:
@@ -26,8 +26,8 @@ def plain(path: str, *, name: Name = "plain", corpus: str | None = None) -> Data
     return build(name, path, entries, () if corpus is None else read_corpus(corpus, option))
 
 
-def _strict(line: str, kind: type[T], fields: type[Question | Passage], location: str) -> T:
-    """Decode a line whose keys are all among the fields of a record."""
+def decode_strictly(line: str, kind: type[T], fields: type[Question | Passage], location: str) -> T:
+    """Decode a line of JSON. Raises DataError with the nearest field for a key that is none of the fields."""
     names = [field.name for field in dataclasses.fields(fields)]
     for key in decode(line, dict[str, msgspec.Raw], location):
         if key not in names:

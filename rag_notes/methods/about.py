@@ -38,7 +38,6 @@ class About:
     label: str
     labels: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
     source: str = ""
-    code: str = ""
     family: Family = "several searches"
     limits: tuple[str, ...] = ()
     parts: Mapping[str, Settings] = field(default_factory=dict)

@@ -10,7 +10,6 @@ from rag_notes.types import NonNegative, Positive, Question
 ABOUT = About(
     label="Adaptive-Note",
     source="Adaptive-Note, Methodology, equations 1 to 9",
-    code="https://github.com/thunlp/Adaptive-Note/blob/f8c065215cee66221bfb5fae043ca3b842285e9f/src/main.py",
     family="notes",
     limits=("collector_iterations", "invalid_updates", "retrieved_passages"),
     parts={"amr": {"reviewer": False}, "iic+amr": {"method": "vanilla"}},

@@ -17,7 +17,6 @@ ABOUT = About(
     label="Adaptive-RAG (prompted)",
     labels={"classifier": {"trained": "Adaptive-RAG (trained)"}},
     source="Adaptive-RAG (Jeong et al., 2024), a baseline of Amber, Table 1",
-    code="https://github.com/starsuzi/Adaptive-RAG/tree/56bc85ea89d99ed23d491880b39dd9d1932d6bfb",
     limits=("max_steps", "max_passages"),
     calls=lambda s: (s["classifier"] == "prompted") + s["max_steps"] + 1,
     prompts=("complexity", "ircot_thought", *ANSWER_FORMAT, *ANSWER, *DIRECT),

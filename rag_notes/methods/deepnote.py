@@ -10,7 +10,6 @@ from rag_notes.types import NonNegative, Positive, Question
 ABOUT = About(
     label="DeepNote",
     source="DeepNote, sections 3.1 to 3.3, equations 1 to 5",
-    code="https://github.com/thunlp/DeepNote",
     family="notes",
     limits=("max_step", "max_failure"),
     parts={"adaptive_retrieval": {"max_step": 0}, "adaptive_retrieval+init_note": {"method": "vanilla"}},

@@ -12,7 +12,6 @@ from rag_notes.types import Passage, Positive, Probability, Question
 ABOUT = About(
     label="FLARE",
     source="FLARE (Jiang et al., 2023), section 3.2, a baseline of Adaptive-Note, DeepNote and Amber, Table 1",
-    code="https://github.com/jzbjyb/FLARE/tree/1c8f9bbe3cc6d539a1b024e5f2b7d064605c0315",
     limits=("max_sentences",),
     calls=lambda s: s["max_sentences"] * (3 if s["queries"] == "asked" else 2) + 1,
     prompts=("flare_draft", "flare_sentence", "flare_query", *ANSWER_FORMAT, *ANSWER),

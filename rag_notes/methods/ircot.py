@@ -8,7 +8,6 @@ from rag_notes.types import NonNegative, Positive, Question
 ABOUT = About(
     label="IRCoT",
     source="IRCoT (Trivedi et al., 2023), as in DeepNote, Table 11",
-    code="https://github.com/StonyBrookNLP/ircot/tree/d739bd045e0ff5ad305b66ab265ab573eaddfe96",
     limits=("max_steps", "max_passages"),
     calls=lambda s: s["max_steps"] + 1,
     prompts=("ircot_thought", *ANSWER_FORMAT, *ANSWER),

@@ -61,12 +61,6 @@ def parse_next_sentence(text: str, language: Language = "en") -> str:
     return text if _MARKER.search(first) else first
 
 
-def parse_status(text: str) -> bool | None:
-    """The judge's verdict from `{"status": "True"}`, read as leniently as any choice; None where it cannot be read."""
-    choice = parse_choice(text, ("true", "false"), field="status")
-    return None if choice is None else choice == "true"
-
-
 def parse_choice(text: str, choices: Sequence[str], field: str = "result") -> str | None:
     """The one of `choices` that `{"result": "..."}` names, read leniently; None where it cannot be read.
 

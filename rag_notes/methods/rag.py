@@ -2,19 +2,17 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, RecordingMissError
 from rag_notes.llm.store import Response, request_key
-from rag_notes.methods.parse import parse_choice, parse_final_answer, parse_status
+from rag_notes.methods.parse import parse_choice, parse_final_answer
 from rag_notes.prompts.templates import Templates, Value
 from rag_notes.retrieval.base import Retriever
 from rag_notes.types import Hit, Passage, Question
-
-Choice = TypeVar("Choice", str, bool)
 
 
 class Token(NamedTuple):
@@ -121,12 +119,11 @@ class Rag:
 
     async def ask(self, stage: str, **fields: Value) -> str:
         """Return the response to the prompt template `stage`, filled with `fields`; surrounding space removed."""
-        return await self.ask_text(stage, self._templates.fill(stage, self.question.language, fields))
+        return await self.ask_text(stage, self._fill(stage, fields))
 
     async def ask_until(self, stop: str, stage: str, **fields: Value) -> str:
         """Return the response as `ask`, but cut before the string `stop`."""
-        prompt = self._templates.fill(stage, self.question.language, fields)
-        response, _ = await self._ask(stage, prompt, stop=[stop])
+        response, _ = await self._ask(stage, self._fill(stage, fields), stop=[stop])
         return response.text.strip()
 
     async def ask_text(self, stage: str, prompt: str) -> str:
@@ -143,8 +140,7 @@ class Rag:
         return (await self._ask_tokens(stage, fields))[0]
 
     async def _ask_tokens(self, stage: str, fields: Mapping[str, Value]) -> tuple[list[Token], Ask]:
-        prompt = self._templates.fill(stage, self.question.language, fields)
-        response, event = await self._ask(stage, prompt, logprobs=True)
+        response, event = await self._ask(stage, self._fill(stage, fields), logprobs=True)
         if response.logprobs is None:
             raise FatalLLMError(
                 f"{self._method} needs the log-probabilities of tokens, and the endpoint gives none for "
@@ -180,7 +176,18 @@ class Rag:
 
     async def choose(self, stage: str, choices: Sequence[str], default: str, **fields: Value) -> str:
         """Return one of `choices`; what cannot be read counts as `default` and is recorded as a parse failure."""
-        return await self._read(stage, lambda text: parse_choice(text, choices), fields) or default
+        return await self._choose(stage, choices, "result", fields) or default
+
+    async def judge(self, stage: str, **fields: Value) -> bool:
+        """Return a true/false verdict; what cannot be read counts as False and is recorded as a parse failure."""
+        return await self._choose(stage, ("true", "false"), "status", fields) == "true"
+
+    async def _choose(self, stage: str, choices: Sequence[str], name: str, fields: Mapping[str, Value]) -> str | None:
+        response, event = await self._ask(stage, self._fill(stage, fields))
+        choice = parse_choice(response.text, choices, name)
+        if choice is None:
+            self._parse_failure_of(event)
+        return choice
 
     async def probability(self, stage: str, choices: tuple[str, str], **fields: Value) -> float:
         """Return the probability of the first of two choices: that of the word that was written, or what it leaves.
@@ -198,19 +205,6 @@ class Rag:
                 written *= token.probability
             offset += len(token.text)
         return written if word == choices[0] else 1 - written
-
-    async def judge(self, stage: str, **fields: Value) -> bool:
-        """Return a true/false verdict; what cannot be read counts as False and is recorded as a parse failure."""
-        return await self._read(stage, parse_status, fields) or False
-
-    async def _read(
-        self, stage: str, parse: Callable[[str], Choice | None], fields: Mapping[str, Value]
-    ) -> Choice | None:
-        response, event = await self._ask(stage, self._templates.fill(stage, self.question.language, fields))
-        read = parse(response.text)
-        if read is None:
-            self._parse_failure_of(event)
-        return read
 
     def _parse_failure_of(self, event: Ask) -> None:
         """Record it behind its own ask: others may have gone out together with it."""
@@ -230,14 +224,15 @@ class Rag:
     def question_text(self, *, unknown: bool = False) -> str:
         """Return the question for a prompt, with `unknown` followed by the clause that offers this as an answer."""
         question = self.question.question
-        if not unknown:
-            return question
-        return f"{question}\n{self._templates.fill('unknown_clause', self.question.language, {})}"
+        return question if not unknown else f"{question}\n{self._fill('unknown_clause', {})}"
 
     @property
     def answer_format(self) -> str:
         """Describe in words what an answer to this question looks like, for prompts that do not end in the answer."""
-        return self._templates.fill(f"form_{self.question.task}", self.question.language, {})
+        return self._fill(f"form_{self.question.task}", {})
+
+    def _fill(self, stage: str, fields: Mapping[str, Value]) -> str:
+        return self._templates.fill(stage, self.question.language, fields)
 
     async def reason(self, stage: str, **fields: Value) -> str:
         """Return the final answer of a prompt that reasons first and marks it; the last line where it has no marker.

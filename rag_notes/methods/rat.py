@@ -8,7 +8,6 @@ from rag_notes.types import Positive, Question
 ABOUT = About(
     label="RAT",
     source="RAT (Wang et al., 2024), a baseline of DeepNote, Table 1",
-    code="https://github.com/CraftJarvis/RAT/tree/006e86e31422cc9d2150f3a2b3d67f1be571f5c9",
     limits=("max_steps",),
     calls=lambda s: s["max_steps"] + 2,
     prompts=("rat_draft", "rat_revise", *ANSWER),

@@ -16,7 +16,6 @@ _ACTION = re.compile(
 ABOUT = About(
     label="ReAct",
     source="ReAct (Yao et al., 2023), a baseline of Adaptive-Note, DeepNote and Amber, Table 1",
-    code="https://github.com/ysymyth/ReAct/tree/9bd3af8784867655e0783a3a34768fe798a02029",
     limits=("max_searches",),
     calls=lambda s: s["max_searches"] + 2,
     prompts=("react", *ANSWER_FORMAT, *ANSWER),

@@ -13,7 +13,6 @@ ABOUT = About(
     label="RECOMP (TF-IDF)",
     labels={"compressor": {"abstractive": "RECOMP (abstractive)"}},
     source="RECOMP (Xu et al., 2024), as in DeepNote, Table 11",
-    code="https://github.com/carriex/recomp/tree/1f587d3b1a20882ea9f7da9f1a3e428760cd87b5",
     family="single search",
     calls=lambda s: 1 + (s["compressor"] == "abstractive"),
     prompts=("recomp_summary", *ANSWER, *DIRECT),

@@ -10,7 +10,6 @@ from rag_notes.types import Passage, Positive, Question
 ABOUT = About(
     label="Self-RAG (prompted)",
     source="Self-RAG (Asai et al., 2024), a baseline of Adaptive-Note, DeepNote and Amber, Table 1",
-    code="https://github.com/AkariAsai/self-rag/tree/1fcdc420e48f50a7d7ab1ece5494221b93252e99",
     limits=("max_tries",),
     calls=lambda s: s["max_tries"] * (s["top_k"] + 4) - 1,
     prompts=("grade_passage", "self_rag_supported", "self_rag_useful", "rewrite_query", *ANSWER, *DIRECT),

@@ -7,7 +7,6 @@ from rag_notes.types import Positive, Question
 ABOUT = About(
     label="Self-Refine",
     source="Adaptive-Note, baselines of Table 1 and Results, with the prompts of ActiveRAG (Xu et al., 2024)",
-    code="https://github.com/thunlp/Adaptive-Note/blob/f8c065215cee66221bfb5fae043ca3b842285e9f/prompts/en/self_refine",
     family="single search",
     calls=lambda _: 2,
     prompts=("self_refine", *ANSWER),

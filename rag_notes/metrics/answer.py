@@ -38,7 +38,6 @@ REJECTION_PHRASES = (
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _DROP_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _DROP_FULL_WIDTH_SYMBOLS = str.maketrans("", "", "".join(chr(ord(char) + 0xFEE0) for char in string.punctuation))
-_HOTPOT_CLOSED = frozenset({"yes", "no", "noanswer"})
 _CITATION = re.compile(r"\s*\[\d+(?:\s*,\s*\d+)*\]")
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 
@@ -83,14 +82,13 @@ def exact_match(pred: str, golds: Sequence[str], *, language: Language = "en") -
     return float(any(_equal(pred, gold, language) for gold in golds))
 
 
-def f1(pred: str, golds: Sequence[str], *, hotpot_yes_no: bool = False, language: Language = "en") -> float:
+def f1(pred: str, golds: Sequence[str], *, language: Language = "en") -> float:
     """Return the best F1 of the tokens that the normalised prediction shares with a gold answer (SQuAD).
 
-    Tokens are words; in Chinese, jieba's. With `hotpot_yes_no`, an answer yes, no or noanswer on either side scores 0
-    unless both are equal, as in HotpotQA's scorer (Yang et al., 2018).
+    Tokens are words; in Chinese, jieba's.
     """
     _check_golds(golds)
-    return max(_f1_one(pred, gold, hotpot_yes_no, language) for gold in golds)
+    return max(_f1_one(pred, gold, language) for gold in golds)
 
 
 def accuracy(pred: str, golds: Sequence[str], *, language: Language = "en") -> float:
@@ -141,21 +139,16 @@ def yes_no_accuracy(pred: str, golds: Sequence[str]) -> float:
     return float(read_yes_no(pred) in gold_readings)
 
 
-def str_em(pred: str, qa_pairs: Sequence[QAPair], *, first_line_only: bool = False, language: Language = "en") -> float:
+def str_em(pred: str, qa_pairs: Sequence[QAPair], *, language: Language = "en") -> float:
     """Return the share of question pairs of which the prediction contains a short answer, normalised.
 
-    Citations such as [1][2] are taken out first; with `first_line_only` the prediction ends at its first line break.
-    Source: ALCE (Gao et al., 2023), correctness on ASQA. Raises ValueError if there are no pairs.
+    Citations such as [1][2] are taken out first. Source: ALCE (Gao et al., 2023), correctness on ASQA. Raises
+    ValueError if there are no pairs.
     """
-    covered = _pairs_found(pred, qa_pairs, first_line_only, language)
-    return sum(covered) / len(covered)
-
-
-def str_hit(
-    pred: str, qa_pairs: Sequence[QAPair], *, first_line_only: bool = False, language: Language = "en"
-) -> float:
-    """Return 1.0 if the prediction contains a short answer of every question pair, else 0.0; otherwise as `str_em`."""
-    return float(all(_pairs_found(pred, qa_pairs, first_line_only, language)))
+    if not qa_pairs:
+        raise InputError("no question pairs; str_em needs at least one with its short answers")
+    text = _CITATION.sub("", pred)
+    return sum(accuracy(text, pair.answers, language=language) for pair in qa_pairs) / len(qa_pairs)
 
 
 def is_rejection(text: str) -> bool:
@@ -169,49 +162,36 @@ def is_rejection(text: str) -> bool:
     )
 
 
-def score_answer(
-    question: Question, prediction: str, *, hotpot_yes_no: bool = False, first_line_only: bool = False
-) -> dict[str, float]:
+def score_answer(question: Question, prediction: str) -> dict[str, float]:
     """Return the metrics that apply to the question's task, by name.
 
     Every task: `empty` (1.0 for a blank prediction). short: `em`, `f1`, `acc` (normalised containment), `acc_raw` and
     `rejected`; without gold answers (unanswerable) `reject` and `rejected`. yes_no: `yes_no_acc` and `yes_no_unread`
-    (1.0 if neither was read). long_form: `str_em`, `str_hit`. news: `em`, `f1`, `acc` if it has gold answers.
-    Raises ValueError naming the question if its gold answers are missing or unusable for its task.
+    (1.0 if neither was read). long_form: `str_em`, and `str_hit`, 1.0 where every pair has its answer. news: `em`,
+    `f1`, `acc` if it has gold answers. Raises ValueError naming the question if its gold answers are missing or
+    unusable for its task.
     """
     scores = {"empty": float(not prediction.strip())}
     language, golds = question.language, question.answers
     try:
+        if question.task in ("short", "news") and golds:
+            scores["em"] = exact_match(prediction, golds, language=language)
+            scores["f1"] = f1(prediction, golds, language=language)
+            scores["acc"] = accuracy(prediction, golds, language=language)
         match question.task:
             case "short":
                 rejected = float(is_rejection(prediction))
-                if golds:
-                    scores |= _overlap_scores(prediction, golds, hotpot_yes_no, language)
-                    scores["acc_raw"] = accuracy_raw(prediction, golds)
-                else:
-                    scores["reject"] = rejected
+                scores |= {"acc_raw": accuracy_raw(prediction, golds)} if golds else {"reject": rejected}
                 scores["rejected"] = rejected
             case "yes_no":
                 scores["yes_no_acc"] = yes_no_accuracy(prediction, golds)
                 scores["yes_no_unread"] = float(read_yes_no(prediction) is None)
             case "long_form":
-                covered = _pairs_found(prediction, question.qa_pairs, first_line_only, language)
-                scores["str_em"] = sum(covered) / len(covered)
-                scores["str_hit"] = float(all(covered))
-            case "news":
-                if golds:
-                    scores |= _overlap_scores(prediction, golds, hotpot_yes_no, language)
+                scores["str_em"] = str_em(prediction, question.qa_pairs, language=language)
+                scores["str_hit"] = float(scores["str_em"] == 1)
     except ValueError as error:
         raise InputError(f"question {question.id!r} (task {question.task}): {error}") from error
     return scores
-
-
-def _overlap_scores(pred: str, golds: Sequence[str], hotpot_yes_no: bool, language: Language) -> dict[str, float]:
-    return {
-        "em": exact_match(pred, golds, language=language),
-        "f1": f1(pred, golds, hotpot_yes_no=hotpot_yes_no, language=language),
-        "acc": accuracy(pred, golds, language=language),
-    }
 
 
 def _check_golds(golds: Sequence[str]) -> None:
@@ -235,23 +215,12 @@ def _contains(pred: str, gold: str, language: Language) -> bool:
     return normal_gold in normalize_answer(pred, language) if normal_gold else _equal(pred, gold, language)
 
 
-def _f1_one(pred: str, gold: str, hotpot_yes_no: bool, language: Language) -> float:
+def _f1_one(pred: str, gold: str, language: Language) -> float:
     if _equal(pred, gold, language):
         return 1.0
-    normalized_pred, normalized_gold = normalize_answer(pred, language), normalize_answer(gold, language)
-    if hotpot_yes_no and not _HOTPOT_CLOSED.isdisjoint((normalized_pred, normalized_gold)):
-        return 0.0
-    pred_tokens, gold_tokens = tokens(normalized_pred, language), tokens(normalized_gold, language)
+    pred_tokens, gold_tokens = (tokens(normalize_answer(text, language), language) for text in (pred, gold))
     shared = (Counter(pred_tokens) & Counter(gold_tokens)).total()
     return 2 * shared / (len(pred_tokens) + len(gold_tokens)) if shared else 0.0
-
-
-def _pairs_found(pred: str, qa_pairs: Sequence[QAPair], first_line_only: bool, language: Language) -> list[bool]:
-    if not qa_pairs:
-        raise InputError("no question pairs; str_em and str_hit need at least one with its short answers")
-    text = pred.strip().split("\n", 1)[0] if first_line_only else pred
-    text = _CITATION.sub("", text)
-    return [accuracy(text, pair.answers, language=language) == 1.0 for pair in qa_pairs]
 
 
 def _segment(text: str) -> list[str]:

@@ -16,8 +16,7 @@ Ayr."), a fact with the entity in between left out ("the film's director was bor
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import sentencex
@@ -50,41 +49,12 @@ class Density(NamedTuple):
     evidence: int
     tokens: int
 
-    @property
-    def share(self) -> float | None:
-        """Evidence tokens / tokens, from 0 to 1; None for an empty text."""
-        return self.evidence / self.tokens if self.tokens else None
-
 
 class Verdict(NamedTuple):
     """Whether the judge took a new note for better than the best one, and whether it is."""
 
     judge: bool
     truth: bool
-
-
-class Agreement(NamedTuple):
-    """How many verdicts were rightly and wrongly True and rightly and wrongly False."""
-
-    right_true: int
-    wrong_true: int
-    right_false: int
-    wrong_false: int
-
-    @property
-    def agreed(self) -> int:
-        """How many verdicts were right."""
-        return self.right_true + self.right_false
-
-    @property
-    def said_true(self) -> int:
-        """How often the judge said True."""
-        return self.right_true + self.wrong_true
-
-    @property
-    def truly_better(self) -> int:
-        """How often the new note was better."""
-        return self.right_true + self.wrong_false
 
 
 def facts_held(facts: Sequence[Fact], texts: Sequence[str]) -> tuple[bool, ...]:
@@ -170,17 +140,6 @@ def verdicts(facts: Sequence[Fact], notes: Sequence[tuple[str, bool]]) -> list[V
         pairs.append(Verdict(is_kept, note_is_better(facts, best, text)))
         best = text if is_kept else best
     return pairs
-
-
-def judge_agreement(pairs: Iterable[Verdict]) -> Agreement:
-    """Count the verdicts of any number of runs."""
-    counts = Counter(pairs)
-    return Agreement(
-        counts[Verdict(True, True)],
-        counts[Verdict(True, False)],
-        counts[Verdict(False, False)],
-        counts[Verdict(False, True)],
-    )
 
 
 def _checked(texts: Sequence[str]) -> Sequence[str]:

@@ -8,27 +8,27 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from rag_notes.metrics.answer import normalize_answer
-from rag_notes.types import Hit, InputError, Language, Passage, Question
+from rag_notes.types import Hit, Language, Passage, Question
+
+Passages = Sequence[Hit | Passage | str]
 
 _normalized = lru_cache(maxsize=4096)(normalize_answer)  # many methods read the same passages
 
 
-def all_gold_at_k(hits: Sequence[Hit | Passage | str], gold_ids: Sequence[str], k: int | None = None) -> float | None:
-    """Return 1.0 if every gold passage is among the first `k` (all of `hits` by default), else 0.0.
+def all_gold(hits: Passages, gold_ids: Sequence[str]) -> float | None:
+    """Return 1.0 if every gold passage is among the hits, else 0.0.
 
-    Where a data set names its gold by title, pass the titles of both sides as strings. Repeated gold counts once.
+    Where a data set names its gold by title, pass the titles of both sides as strings.
     """
-    return float(set(gold_ids) <= _ids(hits, k)) if gold_ids else None
+    return float(set(gold_ids) <= _ids(hits)) if gold_ids else None
 
 
-def any_gold_at_k(hits: Sequence[Hit | Passage | str], gold_ids: Sequence[str], k: int | None = None) -> float | None:
-    """Return 1.0 if at least one gold passage is among the first `k` (all of `hits` by default), else 0.0."""
-    return float(not _ids(hits, k).isdisjoint(gold_ids)) if gold_ids else None
+def any_gold(hits: Passages, gold_ids: Sequence[str]) -> float | None:
+    """Return 1.0 if at least one gold passage is among the hits, else 0.0."""
+    return float(not _ids(hits).isdisjoint(gold_ids)) if gold_ids else None
 
 
-def answer_in_passages(
-    hits_or_passages: Sequence[Hit | Passage | str], answers: Sequence[str], language: Language = "en"
-) -> float | None:
+def answer_in_passages(hits: Passages, answers: Sequence[str], language: Language = "en") -> float | None:
     """Return 1.0 if a gold answer occurs in the title or text of a passage, else 0.0; strings are taken as texts.
 
     Answer and passage are normalised alike and containment is that of characters, as in `accuracy`: what a method
@@ -37,7 +37,7 @@ def answer_in_passages(
     normal_answers = [normal for answer in answers if (normal := normalize_answer(answer, language))]
     if not normal_answers:
         return None
-    texts = (_normalized(field, language) for hit in hits_or_passages for field in _fields(hit))
+    texts = (_normalized(field, language) for hit in hits for field in _fields(hit))
     return float(any(answer in text for text in texts for answer in normal_answers))
 
 
@@ -63,10 +63,8 @@ def gold_clusters(questions: Iterable[Question]) -> dict[str, str]:
     return {question.id: ordered[first(index)].id for index, question in enumerate(ordered)}
 
 
-def _ids(hits: Sequence[Hit | Passage | str], k: int | None) -> set[str]:
-    if k is not None and k < 1:
-        raise InputError(f"k is {k}; it must be at least 1")
-    passages = (hit.passage if isinstance(hit, Hit) else hit for hit in hits[:k])
+def _ids(hits: Passages) -> set[str]:
+    passages = (hit.passage if isinstance(hit, Hit) else hit for hit in hits)
     return {passage.id if isinstance(passage, Passage) else passage for passage in passages}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rag_notes.events import Event, searches
 from rag_notes.metrics.answer import score_answer
-from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages, any_gold_at_k
+from rag_notes.metrics.retrieval import all_gold, answer_in_passages, any_gold
 from rag_notes.types import Question
 
 
@@ -24,8 +24,8 @@ def _score_searches(question: Question, trace: Sequence[Event]) -> dict[str, flo
     seen = list({passage.id: passage for ranking in rankings for passage in ranking}.values())
     for suffix, passages in (("first", rankings[0]), ("seen", seen)):
         values = {
-            "all_gold": all_gold_at_k(passages, question.gold_ids),
-            "any_gold": any_gold_at_k(passages, question.gold_ids),
+            "all_gold": all_gold(passages, question.gold_ids),
+            "any_gold": any_gold(passages, question.gold_ids),
             "answer_in_passages": answer_in_passages(passages, question.answers, question.language),
         }
         metrics |= {f"{name}_{suffix}": value for name, value in values.items() if value is not None}

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import scipy
 
-from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages
+from rag_notes.metrics.retrieval import all_gold, answer_in_passages
 from rag_notes.metrics.stats import holm, mean_interval, paired_difference
 from rag_notes.report.cells import dataset_label, interval_text
 from rag_notes.retrieval.base import Retriever
@@ -22,7 +22,7 @@ def retrieval_scores(questions: Sequence[Question], retriever: Retriever, top_k:
     rows = []
     for question, hits in zip(questions, rankings, strict=True):
         names = [hit.passage.id if question.gold_ids else hit.passage.title for hit in hits]
-        gold = all_gold_at_k(names, question.gold_ids or question.gold_titles)
+        gold = all_gold(names, question.gold_ids or question.gold_titles)
         rows.append([gold, answer_in_passages(hits, question.answers, question.language)])
     index = pd.Index([question.id for question in questions], name="question_id")
     return pd.DataFrame(rows, index, columns=["all_gold", "answer"]).astype("float64")

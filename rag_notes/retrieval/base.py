@@ -1,7 +1,7 @@
 """What every retriever offers, and the checksum by which an index knows its corpus."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rag_notes.datasets.corpus import passage_line
@@ -13,12 +13,11 @@ class RetrieverError(RuntimeError):
 
 
 class Retriever(Protocol):
-    """Ranks the passages of one corpus for a question. `name` stands in records and tables.
+    """Ranks the passages of one corpus. Where it has a true attribute `slow`, its hits are stored, see `cached`."""
 
-    A retriever may have an attribute `slow`. Where it is true, `rag_notes.retrieval.cached` stores what it finds.
-    """
-
-    name: str
+    @property
+    def name(self) -> str:
+        """Its name in records and tables."""
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
         """Rank passages for each query: a list of at most `top_k` hits for each, best first, in the queries' order.
@@ -45,29 +44,12 @@ class CorpusSize(NamedTuple):
     sha256: str
 
 
-class CountedPassages:
-    """Iterates over passages, counts them and computes their checksum on the way."""
-
-    def __init__(self, corpus: Iterable[Passage]) -> None:
-        self._corpus, self._digest, self._count = corpus, hashlib.sha256(), 0
-
-    def __iter__(self) -> Iterator[Passage]:
-        for passage in self._corpus:
-            self._digest.update(passage_line(passage).encode())
-            self._count += 1
-            yield passage
-
-    def size(self) -> CorpusSize:
-        """Count and checksum of the passages that were iterated so far."""
-        return CorpusSize(self._count, self._digest.hexdigest())
-
-
 def measure(corpus: Iterable[Passage]) -> CorpusSize:
     """Read a corpus once for its size and checksum."""
-    passages = CountedPassages(corpus)
-    for _ in passages:
-        pass
-    return passages.size()
+    count, digest = 0, hashlib.sha256()
+    for count, passage in enumerate(corpus, 1):  # noqa: B007 - counts
+        digest.update(passage_line(passage).encode())
+    return CorpusSize(count, digest.hexdigest())
 
 
 def corpus_checksum(passages: Iterable[Passage]) -> str:

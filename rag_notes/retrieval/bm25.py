@@ -10,10 +10,11 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tantivy
 from filelock import FileLock
@@ -22,7 +23,7 @@ from tqdm import tqdm
 
 from rag_notes.datasets.corpus import CorpusFile, check_ids
 from rag_notes.files import checksum_of, write_atomically
-from rag_notes.retrieval.base import CorpusSize, CountedPassages, check_search, corpus_checksum
+from rag_notes.retrieval.base import CorpusSize, check_search, measure
 from rag_notes.retrieval.cached import LARGE
 from rag_notes.retrieval.tokenize import Tokenizer, detect_language
 from rag_notes.types import Hit, InputError, Passage
@@ -44,6 +45,7 @@ _REMEMBERED = 2000  # passages with their terms: the methods of a study find the
 _SLACK = 1 - 1e-5  # tantivy adds up scores in single precision, in an order that depends on its segments
 
 
+@dataclass(eq=False)
 class BM25:
     """BM25 with Lucene's formula over title and text, searched by tantivy. Make one with `bm25`.
 
@@ -53,39 +55,31 @@ class BM25:
     Zaragoza, The Probabilistic Relevance Framework, 2009, section 3.4; Kamphuis et al., Which BM25 Do You Mean?, ECIR
     2020, Table 1). Tantivy finds the candidates, with all that may tie with the last place; their scores are then
     computed from the passages in double precision, so that neither scores nor order depend on how the index was built.
-    Threads may share the object.
+    Threads may share the object. `passage_at` returns the passage at a position of the corpus.
     """
 
-    name = "bm25"
+    index: tantivy.Index
+    passage_at: Callable[[int], Passage]
+    tokenizer: Tokenizer
+    corpus: CorpusSize
+    summary: str
+    name: ClassVar = "bm25"
 
-    def __init__(
-        self,
-        index: tantivy.Index,
-        passage_at: Callable[[int], Passage],
-        tokenizer: Tokenizer,
-        corpus: CorpusSize,
-        summary: str,
-    ) -> None:
-        """Join an index with its corpus, of which `passage_at` returns the passage at a position.
-
-        `summary` says how the index was built. Raises InputError where no passage has a term.
-        """
-        self.tokenizer, self.slow = tokenizer, corpus.passages >= LARGE
-        self._corpus, self._summary, self._passage_at = corpus, summary, passage_at
+    def __post_init__(self) -> None:
+        self.slow, self._searcher = self.corpus.passages >= LARGE, self.index.searcher()
         self._counted = lru_cache(_REMEMBERED)(self._count_terms)
-        self._searcher = index.searcher()
         lengths = self._searcher.aggregate(tantivy.Query.all_query(), {"sum": {"sum": {"field": _LENGTH}}})
-        self._mean_length = lengths["sum"]["value"] / corpus.passages
+        self._mean_length = lengths["sum"]["value"] / self.corpus.passages
         if not self._mean_length:
-            raise InputError(f"no passage of the corpus has a word that can be indexed with {tokenizer}")
+            raise InputError(f"no passage of the corpus has a word that can be indexed with {self.tokenizer}")
 
     def describe(self) -> dict[str, Any]:
         """Name, settings, number of passages and checksum of the corpus."""
-        return {"name": self.name, **_settings(self.tokenizer), "corpus": self._corpus._asdict()}
+        return {"name": self.name, **_settings(self.tokenizer), "corpus": self.corpus._asdict()}
 
     def build_index(self, *, progress: bool = True) -> str:
         """Return what `bm25` has done, which indexes a corpus on first use; `progress` is of other retrievers."""
-        return self._summary
+        return self.summary
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
         """Rank passages for each query, as `Retriever.search` describes; a query without a known word gets none."""
@@ -110,7 +104,7 @@ class BM25:
 
     def _candidates(self, query: tantivy.Query, top_k: int) -> list[tantivy.DocAddress]:
         """The best by tantivy's score, with all that differ from the last place by no more than rounding does."""
-        limit = self._corpus.passages + 1
+        limit = self.corpus.passages + 1
         depth = min(2 * top_k, limit)
         while True:
             hits = self._searcher.search(query, depth, count=False).hits
@@ -120,11 +114,11 @@ class BM25:
             depth = min(4 * depth, limit)
 
     def _count_terms(self, position: int) -> tuple[Passage, Counter[str]]:
-        passage = self._passage_at(position)
+        passage = self.passage_at(position)
         return passage, Counter(self.tokenizer(f"{passage.title}\n{passage.text}"))
 
     def _idf(self, df: int) -> float:
-        return math.log(1 + (self._corpus.passages - df + 0.5) / (df + 0.5))
+        return math.log(1 + (self.corpus.passages - df + 0.5) / (df + 0.5))
 
     def _score(self, weights: dict[str, float], counts: Counter[str]) -> float:
         norm = _K1 * (1 - _B + _B * lucene_length(counts.total()) / self._mean_length)
@@ -193,7 +187,7 @@ def lucene_length(length: int) -> int:
 def _identity(corpus: Sequence[Passage]) -> list[str]:
     """What tells a corpus from others, and how its passages are looked up, on which positions depend."""
     if not isinstance(corpus, CorpusFile):
-        return ["passages", corpus_checksum(corpus)]
+        return ["passages", measure(corpus).sha256]
     return [f"file{Path(corpus.path).suffix}", checksum_of(Path(corpus.path))]
 
 
@@ -205,11 +199,12 @@ def _settings(tokenizer: Tokenizer) -> dict[str, Any]:
 def _fill(
     index: tantivy.Index, corpus: Sequence[Passage], tokenizer: Tokenizer, memory_mb: int, present: int = 0
 ) -> CorpusSize:
-    """Add the passages behind the first `present`, which the index has; returns the size of the whole corpus."""
-    passages, total = CountedPassages(corpus), check_ids(corpus)
+    """Add all but the first `present` passages, and return the size of the whole corpus."""
+    check_ids(corpus)
+    size = measure(corpus)
     positions = corpus.offsets() if isinstance(corpus, CorpusFile) else itertools.count()
-    missing = itertools.islice(zip(positions, passages, strict=False), present, None)
-    bar = tqdm(missing, total=total, initial=present, unit=" passages", delay=1, file=sys.stderr)
+    missing = itertools.islice(zip(positions, corpus, strict=False), present, None)
+    bar = tqdm(missing, total=size.passages, initial=present, unit=" passages", delay=1, file=sys.stderr)
     with index.writer(memory_mb * 10**6, _THREADS) as writer:  # which commits and waits for merges at the end
         for number, (position, passage) in enumerate(bar, present + 1):
             terms = tokenizer(f"{passage.title}\n{passage.text}")
@@ -221,7 +216,7 @@ def _fill(
             if number % _COMMIT == 0:
                 writer.commit()
     _searchable(index)
-    return passages.size()
+    return size
 
 
 def _searchable(index: tantivy.Index) -> tantivy.Index:

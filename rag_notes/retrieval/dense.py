@@ -16,15 +16,10 @@ from rag_notes.datasets.corpus import check_ids
 from rag_notes.extras import needed
 from rag_notes.files import write_atomically
 from rag_notes.llm.store import canonical_json
+from rag_notes.retrieval import encoders
 from rag_notes.retrieval.base import check_search, corpus_checksum
 from rag_notes.retrieval.cached import LARGE
-from rag_notes.retrieval.encoders import (
-    Encoder,
-    EndpointEncoder,
-    Vectors,
-    describe_passages,
-    encode_in_batches,
-)
+from rag_notes.retrieval.encoders import Encoder, Vectors
 from rag_notes.types import Hit, InputError, Passage, Positive
 
 _CHUNK = 4096  # passages encoded between two writes: what a kill costs at most
@@ -37,13 +32,12 @@ class DenseRetriever:
     """Ranks passages by the inner product of their vectors with the query's (Karpukhin et al., 2020, section 3).
 
     faiss finds candidates among all vectors, which stay on disk, or in an index of the kind that `index_factory` names
-    ("IVF4096,Flat", "HNSW32", "SQ8"; see faiss's guidelines to choose an index). Such an index is built once and may
-    miss some of the best passages: the share that it finds, recall@10, is measured, printed and described.
-    `search_parameters` are the index's, for example {"nprobe": 32} or {"efSearch": 128}.
+    ("IVF4096,Flat", "HNSW32", "SQ8") with `search_parameters` such as {"nprobe": 32} or {"efSearch": 128}. It is built
+    once and may miss some of the best passages: the share that it finds, recall@10, is measured, printed and described.
 
     Candidates are scored again in double precision and scores rounded to six decimals, so that equal texts have equal
     scores and are ranked by id. Every passage has a score. The vectors lie in a folder below `cache` that is named by
-    corpus, encoder, dtype and batch size; an encoding that was killed goes on with the chunk that was under way.
+    what determines them; an encoding that was killed goes on with the chunk that was under way.
     """
 
     name = "dense"
@@ -67,9 +61,9 @@ class DenseRetriever:
         self.passages, self._encoder = corpus, encoder
         order = sorted(range(len(corpus)), key=[passage.id for passage in corpus].__getitem__)
         self._id_ranks = np.argsort(order)
-        self.slow = len(corpus) >= LARGE or isinstance(encoder, EndpointEncoder)
+        self.slow = len(corpus) >= LARGE or isinstance(encoder, encoders.EndpointEncoder)
         self._corpus = {"passages": len(corpus), "sha256": corpus_checksum(corpus)}
-        content = [describe_passages(encoder), self._corpus, dtype, batch_size]
+        content = [encoders.describe_passages(encoder), self._corpus, dtype, batch_size]
         self._settings: dict[str, Any] = {"dtype": dtype, "index_factory": index_factory}
         folder = Path(cache) / f"dense-{hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +84,7 @@ class DenseRetriever:
         with tqdm(total=len(self.passages), initial=done, unit=" passages", file=sys.stderr) as bar:
             for start in range(done, len(self.passages), _CHUNK):
                 chunk = self.passages[start : start + _CHUNK]
-                encoded = encode_in_batches(self._encoder, chunk, batch_size, dtype)
+                encoded = encoders.encode_in_batches(self._encoder, chunk, batch_size, dtype)
                 if vectors is None:
                     log.unlink(missing_ok=True)
                     vectors = np.lib.format.open_memmap(

@@ -5,11 +5,12 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from elastic_transport import TransportError
 from elasticsearch import ApiError, Elasticsearch, helpers
@@ -23,10 +24,9 @@ from rag_notes.retrieval.encoders import Encoder, describe_passages, encode_in_b
 from rag_notes.retrieval.tokenize import detect_language
 from rag_notes.types import Hit, InputError, NonNegative, Passage, Positive
 
-Answer = TypeVar("Answer")
 JSON = dict[str, Any]
 
-_CHUNK = 250  # passages or searches in a request: the server refuses one above 100 MB, and a vector can take 80 kB
+_SEARCHES = 250  # in a request: the server refuses one above 100 MB, and a vector can take 80 kB
 _MOMENTARY = (429, 500, 502, 503, 504)  # a server that is busy, or a node in trouble
 _STORED: JSON = {"type": "text", "index": False}
 _ANALYZERS = {"en": "english", "zh": "cjk"}
@@ -37,10 +37,10 @@ class ElasticsearchRetriever:
     """The connection to a server, an index with its alias, and batches of searches: what BM25 and kNN share.
 
     `index` is the alias to search (None: one named by the corpus). `shards` and `replicas` are those of a new index.
-    `ca_file` is the server's CA certificate (PEM), `timeout` is in seconds a request, and `max_retries` is how often a
-    request is sent again, to the next host, after a failure that may pass. An API key, or user and password, are read
-    from the environment variables named. The corpus is iterated several times and never held. Threads may share the
-    object. Raises InputError for settings that cannot be; the server is not contacted before the first search.
+    `ca_file` is the server's CA certificate (PEM), `timeout` is in seconds a request, `max_retries` is how often a
+    request is sent again, to the next host, after a failure that may pass. Key, user and password are read from the
+    environment variables named. The corpus is iterated several times and never held. Threads may share the object.
+    Raises InputError for settings that cannot be; the server is contacted by the first search.
     """
 
     corpus: Iterable[Passage] = field(kw_only=False)
@@ -56,7 +56,8 @@ class ElasticsearchRetriever:
     max_retries: NonNegative = 8
     name: ClassVar[str]
     slow: ClassVar = True
-    search_type: ClassVar = "query_then_fetch"
+    chunk: ClassVar = 1000  # passages in a request
+    header: ClassVar[JSON] = {}  # of each search
 
     def __post_init__(self) -> None:
         variables = (self.api_key_variable, self.user_variable, self.password_variable)
@@ -64,9 +65,7 @@ class ElasticsearchRetriever:
         if bool(user) != bool(password) or (key and user):
             raise InputError("set {}, or both {} and {}, or none of them".format(*variables))
         if any("@" in host for host in self.hosts):
-            raise InputError(
-                f"retriever.hosts has a password in it; set {self.user_variable} and {self.password_variable}"
-            )
+            raise InputError(f"retriever.hosts has a password in it; set {self.password_variable} instead")
         options: JSON = {"api_key": key} if key else {"basic_auth": (user, password)} if user else {}
         options |= {"retry_on_status": _MOMENTARY, "retry_on_timeout": True, "max_retries": self.max_retries}
         options |= {"retry_backoff_base": 0.2, "retry_backoff_cap": 10, "request_timeout": self.timeout}
@@ -90,60 +89,58 @@ class ElasticsearchRetriever:
 
     def describe(self) -> JSON:
         """Name, settings, version of the server, and size and checksum of the corpus. Raises as `search`."""
-        settings = self._settings | self._search_settings | {"index": self._checked_index}
-        nodes = self._ask(lambda: self._client.nodes.info(filter_path="nodes.*.version"))["nodes"].values()
-        settings["server"] = ", ".join(sorted({node["version"] for node in nodes}))
-        return {"name": self.name, **settings, "corpus": self._size._asdict()}
+        with self._explained():
+            index = {"index": self._checked_index}  # first: it finds out whether there is a server at all
+            nodes = self._client.nodes.info(filter_path="nodes.*.version")["nodes"].values()
+            index["server"] = ", ".join(sorted({node["version"] for node in nodes}))
+        return {"name": self.name, **self._settings, **self._search_settings, **index, "corpus": self._size._asdict()}
 
     def build_index(self, *, progress: bool = True) -> str:
         """Index the corpus, or what is missing of it, and return a line that says what was done.
 
-        The index is named by its content and settings, so that a load that was killed finds its own again and goes on
-        with the chunk that was under way. The alias is switched when all passages are in the index; an index that the
-        alias named before stays. Raises RetrieverError for what the server refuses, and InputError for an empty corpus
-        or an id that occurs twice; the alias is then unchanged.
+        The index is named by its content, so that a load that was killed goes on with its last chunk. The alias is
+        switched when all passages are in; the index that it named before stays. Raises RetrieverError for what the
+        server refuses, and InputError for an empty corpus or an id that occurs twice; the alias is then unchanged.
         """
         if not self._size.passages:
             raise InputError("the corpus is empty, there is nothing to index: set dataset.<name>.corpus")
         digest = hashlib.sha256(canonical_json([self._meta, self.shards]).encode()).hexdigest()
-        former, index = set(self._aliased_indexes()), f"{self._alias}-{digest[:12]}"
-        if self._alias in former:
-            raise RetrieverError(f"{self._alias!r} is an index, not an alias; name another one with retriever.index")
-        settings = {"number_of_shards": self.shards, "number_of_replicas": self.replicas, **self._index_settings}
-        mappings = {"dynamic": "strict", "_meta": {"rag_notes": self._meta}, "properties": self._properties}
-        client = self._client.options(ignore_status=400)  # it exists where a load was killed or the request sent again
-        created = self._ask(lambda: client.indices.create(index=index, mappings=mappings, settings=settings))
-        if created.meta.status == 400 and "already_exists" not in str(created.body):
-            raise RetrieverError(f"Elasticsearch refused the index: {created.body}"[:1000])
-        self._ask(
-            lambda: self._client.indices.put_settings(index=index, settings={"number_of_replicas": self.replicas})
-        )
-        if (present := self._count(index, refresh=True)) != self._size.passages:
-            self._ask(lambda: self._load(index, present // _CHUNK * _CHUNK, progress=progress))
-        if (count := self._count(index, refresh=True)) != self._size.passages:
-            check_ids(self.corpus)
-            raise RetrieverError(f"{index} has {count} of {self._size.passages} passages; delete it and index again")
-        actions: list[JSON] = [{"remove": {"index": other, "alias": self._alias}} for other in former - {index}]
-        actions += [{"add": {"index": index, "alias": self._alias}}]
-        self._ask(lambda: self._client.indices.update_aliases(actions=actions))
+        index, indices = f"{self._alias}-{digest[:12]}", self._client.indices
+        creating = self._client.options(ignore_status=400).indices  # where a load was killed it exists
+        with self._explained():
+            former = set(self._aliased_indexes())
+            if self._alias in former:
+                raise RetrieverError(f"{self._alias!r} is an index, not an alias; set another name: retriever.index")
+            settings = {"number_of_shards": self.shards, "number_of_replicas": self.replicas, **self._index_settings}
+            mappings = {"dynamic": "strict", "_meta": {"rag_notes": self._meta}, "properties": self._properties}
+            created = creating.create(index=index, mappings=mappings, settings=settings)
+            if created.meta.status == 400 and "already_exists" not in str(created.body):
+                raise RetrieverError(f"Elasticsearch refused the index: {created.body}"[:1000])
+            indices.put_settings(index=index, settings={"number_of_replicas": self.replicas})
+            if (present := self._count(index, refresh=True)) != self._size.passages:
+                self._load(index, present // self.chunk * self.chunk, progress=progress)
+            if (count := self._count(index, refresh=True)) != self._size.passages:
+                check_ids(self.corpus)
+                raise RetrieverError(f"{index} has {count} of {self._size.passages} passages; delete it, index again")
+            actions: list[JSON] = [{"remove": {"index": other, "alias": self._alias}} for other in former - {index}]
+            indices.update_aliases(actions=[*actions, {"add": {"index": index, "alias": self._alias}}])
         return f"{self._alias}: {count} passages in {index}, {count - present} of them loaded now"
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
-        """Rank passages for each query, as `Retriever.search` describes; the passages come from the server.
+        """Rank passages for each query, as `Retriever.search` describes. Raises InputError for one that is refused.
 
-        Raises RetrieverError where the index is not that of the corpus or the server gives no whole answer, and
-        InputError for a search that the server refuses.
+        Raises RetrieverError where the index is not that of the corpus or the server gives no whole answer.
         """
         check_search(queries, top_k)
-        header = {"index": self._checked_index, "allow_partial_search_results": False, "search_type": self.search_type}
         order = {"sort": [{"_score": "desc"}, {"id": "asc"}], "track_total_hits": False, "_source": ["title", "text"]}
         rankings: list[list[Hit]] = []
-        for start in range(0, len(queries), _CHUNK):
-            bodies = [order | body for body in self._searches(queries[start : start + _CHUNK], top_k)]
-            for hits in self._answers(header, bodies):
-                rankings.append(
-                    [Hit(Passage(one["_id"], **one["_source"]), self._score(one["_score"])) for one in hits]
-                )
+        with self._explained():
+            header = {"index": self._checked_index, "allow_partial_search_results": False, **self.header}
+            for start in range(0, len(queries), _SEARCHES):
+                bodies = [order | body for body in self._searches(queries[start : start + _SEARCHES], top_k)]
+                for hits in self._answers(header, bodies):
+                    passages = [Passage(hit["_id"], **hit["_source"]) for hit in hits]
+                    rankings.append([Hit(p, self._score(hit["_score"])) for p, hit in zip(passages, hits, strict=True)])
         return rankings
 
     @cached_property
@@ -173,10 +170,11 @@ class ElasticsearchRetriever:
             raise RetrieverError(f"{name} has {count} of {self._size.passages} passages; delete it and {advice}")
         return name
 
-    def _ask(self, request: Callable[[], Answer]) -> Answer:
-        """Return the answer to a request. Raises RetrieverError that says what is wrong."""
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise RetrieverError, which says what is wrong, for errors of the client."""
         try:
-            return request()
+            yield
         except (ApiError, TransportError) as error:
             status, advice = getattr(error, "status_code", None), ""
             if status in {401, 403}:
@@ -190,24 +188,24 @@ class ElasticsearchRetriever:
 
     def _count(self, index: str, *, refresh: bool = False) -> int:
         if refresh:  # which a reader may not
-            self._ask(lambda: self._client.indices.refresh(index=index))
-        return int(self._ask(lambda: self._client.count(index=index))["count"])
+            self._client.indices.refresh(index=index)
+        return int(self._client.count(index=index)["count"])
 
     def _aliased_indexes(self) -> JSON:
         """The indexes that the alias names. This is the first request: a wrong address is an error without a pause."""
         client = self._client.options(ignore_status=404, max_retries=len(self.hosts) - 1, retry_backoff_base=0)
-        indexes = self._ask(lambda: client.indices.get(index=self._alias))
+        indexes = client.indices.get(index=self._alias)
         return dict(indexes.body) if indexes.meta.status == 200 else {}
 
     def _load(self, index: str, start: int, *, progress: bool) -> None:
         passages = itertools.islice(self.corpus, start, None)
 
         def actions() -> Iterator[JSON]:
-            while chunk := list(itertools.islice(passages, _CHUNK)):
+            while chunk := list(itertools.islice(passages, self.chunk)):
                 yield from ({"_op_type": "create", "_id": one["id"]} | one for one in self._documents(chunk))
 
         options: JSON = {"max_retries": self.max_retries, "initial_backoff": 0.2, "max_backoff": 10}
-        options |= {"retry_on_status": _MOMENTARY, "raise_on_error": False, "chunk_size": _CHUNK}
+        options |= {"retry_on_status": _MOMENTARY, "raise_on_error": False, "chunk_size": self.chunk}
         # One chunk after the other: all before the one that was under way at a kill are in the index.
         client = self._client.options(retry_on_status=())  # the helper sends again what such a status refused
         results: Any = helpers.streaming_bulk(client, actions(), index=index, **options)
@@ -222,7 +220,7 @@ class ElasticsearchRetriever:
         missing, problem = list(range(len(bodies))), ""
         for attempt in range(self.max_retries + 1):
             searches = [part for number in missing for part in (header, bodies[number])]
-            responses = self._ask(partial(self._client.msearch, searches=searches))["responses"]
+            responses = self._client.msearch(searches=searches)["responses"]
             for number, response in zip(missing, responses, strict=True):
                 if "error" in response and response["status"] not in _MOMENTARY:
                     kind = RetrieverError if response["status"] == 404 else InputError
@@ -252,7 +250,7 @@ class ElasticsearchBM25(ElasticsearchRetriever):
     fields: Sequence[Literal["title", "text"]] = ("title", "text")
     title_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     name: ClassVar = "elasticsearch"
-    search_type: ClassVar = "dfs_query_then_fetch"
+    header: ClassVar = {"search_type": "dfs_query_then_fetch"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -278,11 +276,10 @@ class ElasticsearchBM25(ElasticsearchRetriever):
 
 @dataclass(kw_only=True, eq=False)
 class ElasticsearchKNN(ElasticsearchRetriever):
-    """Ranks passages by the inner product of their vectors with the query's.
+    """Ranks passages by the inner product of their vectors, encoded `batch_size` together, with the query's.
 
     "flat" compares all vectors with the query. "hnsw" follows a graph with `m` neighbours a vector and may miss some.
-    Each shard gives `candidates`; equal scores are in the order of the ids among these. `batch_size` passages are
-    encoded together.
+    Each shard gives `candidates`; equal scores are in the order of the ids among these.
     """
 
     encoder: Encoder
@@ -292,6 +289,7 @@ class ElasticsearchKNN(ElasticsearchRetriever):
     candidates: Annotated[int, Field(ge=1, le=10_000)] = 200
     batch_size: Positive = 32
     name: ClassVar = "elasticsearch_knn"
+    chunk: ClassVar = _SEARCHES
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,10 +14,19 @@ class Hybrid:
     Methods, SIGIR 2009, section 2 (k = 60). A passage that a ranking does not hold gets nothing from it.
     """
 
-    def __init__(self, first: Retriever, second: Retriever, *, k: int = 60, depth: int = 100) -> None:
-        self.name = f"{first.name}+{second.name}"
-        self.slow = any(getattr(part, "slow", False) for part in (first, second))
-        self._parts, self._k, self._depth = (first, second), k, depth
+    def __init__(
+        self,
+        corpus: Sequence[Passage],
+        *,
+        first: Callable[[Sequence[Passage]], Retriever],
+        second: Callable[[Sequence[Passage]], Retriever],
+        k: NonNegative = 60,
+        depth: Positive = 100,
+    ) -> None:
+        """Build two retrievers over `corpus`; `first` and `second` are the settings of each."""
+        self._parts, self._k, self._depth = (first(corpus), second(corpus)), k, depth
+        self.name = "+".join(part.name for part in self._parts)
+        self.slow = any(getattr(part, "slow", False) for part in self._parts)
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
         """Rank passages for each query, as `Retriever.search` describes, from rankings of at least `top_k` hits."""
@@ -38,15 +47,3 @@ class Hybrid:
                 scores[hit.passage.id] = scores.get(hit.passage.id, 0.0) + 1 / (self._k + rank)
         best = sorted(scores, key=lambda passage_id: (-scores[passage_id], passage_id))[:top_k]
         return [Hit(passages[passage_id], scores[passage_id]) for passage_id in best]
-
-
-def hybrid(
-    corpus: Sequence[Passage],
-    *,
-    first: Callable[[Sequence[Passage]], Retriever],
-    second: Callable[[Sequence[Passage]], Retriever],
-    k: NonNegative = 60,
-    depth: Positive = 100,
-) -> Hybrid:
-    """Return two retrievers over `corpus` with their rankings merged; each is a retriever's settings."""
-    return Hybrid(first(corpus), second(corpus), k=k, depth=depth)

@@ -19,7 +19,7 @@ from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
 from rag_notes.running.describe import Method, describe, function_of
-from rag_notes.running.records import SAMPLES, Condition, Run, RunInfo, Usage, load_run, read_info, save_run
+from rag_notes.running.records import SAMPLES, Condition, Progress, Run, RunInfo, Usage, load_run, read_info, save_run
 from rag_notes.running.samples import RecordError, Sample, SampleError, encode
 from rag_notes.terminal import progress_bar, tell
 from rag_notes.types import Dataset, InputError, Question
@@ -187,7 +187,9 @@ class _Writer(ExitStack):
         cost = self._cost / _COST_UNIT if priced else None
         usage = Usage(len(self._calls), self._prompt_tokens, self._completion_tokens, cost)
         prompts = {name: digest for name, digest in self._info.prompts.items() if name in self._prompts}
-        info = replace(self._info, status=status, usage=usage, prompts=prompts)
+        done = sum(sample is not None for sample in self._samples.values())
+        progress = Progress(done, len(self._samples), self._errors)
+        info = replace(self._info, status=status, samples=progress, usage=usage, prompts=prompts)
         if self._folder is None:
             return Run(info, [sample for sample in self._samples.values() if isinstance(sample, Sample)])
         if (earlier := _read(self._folder)) is not None:

@@ -15,7 +15,7 @@ import pandas as pd
 from rag_notes.events import Ask, Counts, Decision, Event, ParseFailure, Search, answered
 from rag_notes.files import SHIPPED, write_atomically
 from rag_notes.running.quest_scores import with_quest_scores
-from rag_notes.running.records import Run, RunInfo, load_run
+from rag_notes.running.records import Progress, Run, RunInfo, load_run
 from rag_notes.running.samples import AGAIN, RecordError
 from rag_notes.types import InputError, Question
 
@@ -74,7 +74,9 @@ def publish(
                 raise InputError(f"{name}: has no method {unknown[0]}; there is {', '.join(run.methods)}")
             part = without_text(run.only(methods or run.methods))
             _write_table(Path(into) / f"{run.dataset}.csv.xz", name, part.frame())
-            infos[name] = part.info
+            size = len(part.frame())
+            progress = Progress(size, size, int(part.frame()["error"].notna().sum()))
+            infos[name] = replace(part.info, samples=progress)
             names.append(name)
     text = msgspec.json.format(msgspec.json.encode(dict(sorted(infos.items()))), indent=1)
     write_atomically(Path(into) / "runs.json", text.decode() + "\n")

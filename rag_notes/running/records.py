@@ -74,6 +74,15 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How many answers a run has, of how many, and how many of them failed."""
+
+    done: int = 0
+    of: int = 0
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """The content of run.json: the settings that determine the answers, then what came of them.
 
@@ -90,6 +99,7 @@ class RunInfo:
     prompts: dict[str, str]
     repeat: int = 0
     status: str = "running"
+    samples: Progress = field(default_factory=Progress)
     usage: Usage = field(default_factory=Usage)
     studies: list[str] = field(default_factory=list)
     published: bool = False

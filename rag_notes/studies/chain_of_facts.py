@@ -11,13 +11,13 @@ from rag_notes.config import Config
 from rag_notes.datasets.plain import load_facts
 from rag_notes.events import Decision, Event, Note, answered, searches
 from rag_notes.files import here
-from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, judge_agreement, verdicts
+from rag_notes.metrics.chain import Failure, Verdict, fact_density, facts_held, failure, verdicts
 from rag_notes.metrics.stats import mean_interval
 from rag_notes.report.rows import described
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
 from rag_notes.running.samples import Sample, correctness
-from rag_notes.studies.base import Study, means
+from rag_notes.studies.base import Study
 from rag_notes.types import Fact
 
 OUTCOMES: Sequence[Failure] = get_args(Failure)
@@ -46,10 +46,10 @@ class ChainOfFacts(Study):
         """
         rows = []
         for run, sample, facts in self._samples():
-            notes, made = _notes(sample.trace), searches(sample.trace)
-            passages = {passage.id: passage.text for search in made for passage in search.read}
+            notes, all_searches = _notes(sample.trace), searches(sample.trace)
+            passages = {passage.id: passage.text for search in all_searches for passage in search.read}
             source = [text for text, is_kept in notes if is_kept][-1:] or list(passages.values())
-            queries = [(search.query, [passage.id for passage in search.read]) for search in made]
+            queries = [(search.query, [passage.id for passage in search.read]) for search in all_searches]
             outcome = failure(facts, queries, notes, correct=correctness(sample) == "right")
             names = [run.label, sample.method, sample.question.id, sample.question.type]
             evidence, total = fact_density(facts, source)
@@ -79,8 +79,7 @@ class ChainOfFacts(Study):
         rows = rows[rows.groupby(["dataset", "method"])["tokens"].transform("max") > 0]
         density = rows["evidence"] / rows["tokens"].where(rows["tokens"] > 0)
         rows = rows.assign(held=rows["held"] / rows["facts"], density=density)
-        quantities = ["held", "tokens", "density"]
-        return described(means(rows, ["dataset", "method"], quantities, proportion=False, **self.intervals), self.runs)
+        return self.means(rows, ["held", "tokens", "density"]).rename(columns={"metric": "quantity"})
 
     def judge(self) -> pd.DataFrame:
         """Return the judge's verdicts on new notes against the truth, a row for each method that has its notes judged.
@@ -94,11 +93,15 @@ class ChainOfFacts(Study):
                 by_method.setdefault((run.label, sample.method), []).append(verdicts(facts, _notes(sample.trace)))
         rows = []
         for (dataset, method), questions in by_method.items():
-            total = judge_agreement(verdict for question in questions for verdict in question)
-            shares = [judge_agreement(question).agreed / len(question) for question in questions if question]
+            judged = [verdict for question in questions for verdict in question]
+            shares = [
+                sum(judge == truth for judge, truth in question) / len(question) for question in questions if question
+            ]
             low, high, _ = mean_interval(shares, proportion=False, **self.intervals)
-            row = {"dataset": dataset, "method": method, "questions": len(shares), "verdicts": sum(total)}
-            row |= {name: getattr(total, name) for name in ("said_true", "truly_better", "right_true", "right_false")}
+            row = {"dataset": dataset, "method": method, "questions": len(shares), "verdicts": len(judged)}
+            row |= {"said_true": sum(verdict.judge for verdict in judged)}
+            row |= {"truly_better": sum(verdict.truth for verdict in judged)}
+            row |= {"right_true": judged.count(Verdict(True, True)), "right_false": judged.count(Verdict(False, False))}
             rows.append(row | {"mean": sum(shares) / len(shares), "low": low, "high": high})
         return described(pd.DataFrame(rows), self.runs)
 

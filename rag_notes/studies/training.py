@@ -3,7 +3,6 @@
 DNAlign: DeepNote, sections 3.4 and 3.5; the content filter: Amber, section 3.5, Figure 2; Chain-of-Note: section 2.3.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,7 +80,7 @@ def before_and_after(runs: Iterable[Run]) -> list[BeforeAfter]:
     """Pair each finished run of a trained model with the first of the model it was trained from.
 
     The two are of the same questions, methods in common, retriever and prompts. The threshold of the chunk filter may
-    differ: it is chosen for a trained filter. A variant is a model, or the start of a run's fingerprint.
+    differ: it is chosen for a trained filter.
     """
     finished = [run for run in runs if run.info.finished]
     first = [run for run in finished if "trained_on" not in run.info.llm]
@@ -91,14 +90,16 @@ def before_and_after(runs: Iterable[Run]) -> list[BeforeAfter]:
         if "trained_on" in after.info.llm
         for before in [run for run in first if _same_run(run.info, after.info)][:1]
     ]
-    models = Counter(key[:2] for key in {(pair.before.label, pair.data, pair.models) for pair in pairs})
-    pairs = [pair._replace(variant=pair.models if models[pair.before.label, pair.data] > 1 else "") for pair in pairs]
-    twins = Counter((pair.before.label, pair.trained_on) for pair in pairs)
-    for number, pair in enumerate(pairs):
-        if twins[pair.before.label, pair.trained_on] > 1:
-            names = [pair.variant, pair.after.info.fingerprint[:4]]
-            pairs[number] = pair._replace(variant=", ".join(filter(None, names)))
+    pairs = [pair._replace(variant=_variant(pair, pairs)) for pair in pairs]
     return sorted(pairs, key=lambda pair: (pair.data, pair.before.label, pair.variant, pair.threshold))
+
+
+def _variant(pair: BeforeAfter, pairs: Sequence[BeforeAfter]) -> str:
+    """Name a pair by its models, or the start of its run's fingerprint, where others would have the same name."""
+    alike = [other for other in pairs if (other.data, other.before.label) == (pair.data, pair.before.label)]
+    twins = [other for other in alike if (other.models, other.threshold) == (pair.models, pair.threshold)]
+    names = [pair.models] if len({other.models for other in alike}) > 1 else []
+    return ", ".join([*names, pair.after.info.fingerprint[:4]] if len(twins) > 1 else names)
 
 
 def _same_run(before: RunInfo, after: RunInfo) -> bool:
@@ -163,10 +164,10 @@ class TrainingStudy(Study):
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """The comparison of each pair of runs."""
-        pairs = [
+        runs = [
             (without_text(pair.before), without_text(pair.after)) for pair in self.pairs
-        ]  # whose frames have traces
-        return [compare_runs(*runs, names=("before", "after"), **self.tests) for runs in pairs]
+        ]  # their frames have traces
+        return [compare_runs(*pair, names=("before", "after"), **self.tests) for pair in runs]
 
     def table(self) -> pd.DataFrame:
         """Return a row for each pair of runs, method and metric, as `compare_runs`; differences are after - before."""
@@ -182,10 +183,9 @@ class TrainingStudy(Study):
         """
         rows = []
         for key, questions in self._questions():
-            if {"rejected_a", "rejected_b"} <= {*questions}:
-                scores = questions[["rejected_a", "rejected_b"]].dropna().astype(int)
-                for when, declined in zip(("before", "after"), scores.sum(), strict=True):
-                    rows += [(*key, when, declined, len(scores))] if len(scores) else []
+            scores = questions.reindex(columns=["rejected_a", "rejected_b"]).dropna().astype(int)
+            for when, declined in zip(("before", "after"), scores.sum(), strict=True):
+                rows += [(*key, when, declined, len(scores))] if len(scores) else []
         return with_shares(pd.DataFrame(rows, columns=[*_KEY, "when", "count", "of"]), self.config.confidence)
 
     def parse_failures(self) -> pd.DataFrame:

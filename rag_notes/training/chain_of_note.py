@@ -14,7 +14,6 @@ ABOUT = About(
     label="Chain-of-Note",
     source="Chain-of-Note, sections 2.3.2 and 2.3.3",
     calls=lambda _: 1,
-    # prompts/<set>/<language>/<name>.txt
     prompts=("chain_of_note", "chain_of_note_writer", "retrieve_read", *DIRECT, *ANSWER_FORMAT, "unknown_clause"),
 )
 

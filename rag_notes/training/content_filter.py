@@ -15,7 +15,6 @@ ABOUT = About(
     label="Multi-granular content filter",
     source="Amber, section 3.5 and Appendix A",
     calls=lambda s: s["top_k"] * (s["labels"] == "model"),
-    # prompts/<set>/<language>/<name>.txt
     prompts=("amber_chunk_filter", "amber_sentence_filter", "filter_label", *ANSWER),
 )
 

@@ -21,7 +21,6 @@ ABOUT = About(
     label="DNAlign",
     source="DeepNote, section 3.4 and Appendix D",
     calls=lambda s: len(s["temperatures"]) * len(s["top_ps"]) * 5 + 2 * (s["evaluator"] == "model"),
-    # prompts/<set>/<language>/<name>.txt
     prompts=("note_init", "note_query", "note_update", "note_judge", "dnalign_notes", "dnalign_queries", *ANSWER),
 )
 

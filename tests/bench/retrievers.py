@@ -111,9 +111,8 @@ def _dense(folder: Path, corpus: CorpusFile) -> "DenseRetriever":
             self._draw = np.random.default_rng(0)
 
         def encode_queries(self, queries: Sequence[str]) -> Vectors:
-            vectors: Vectors = self._draw.standard_normal((len(queries), DIMENSIONS), dtype=np.float32)
-            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-            return vectors
+            vectors = self._draw.standard_normal((len(queries), DIMENSIONS), dtype=np.float32)
+            return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
 
         def encode_passages(self, texts: Sequence[str]) -> Vectors:
             return self.encode_queries(texts)
