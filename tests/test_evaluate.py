@@ -31,8 +31,9 @@ from rag_notes.prompts.templates import TemplateError
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Progress, RecordError, Run, Sample, load_run
+from rag_notes.running.records import Progress, Run, load_run
 from rag_notes.running.run import one_repeat, run_methods
+from rag_notes.running.samples import RecordError, Sample
 from rag_notes.types import Hit, Question
 from tests.loopback import Loopback, body_hash
 from tests.rivers import CORPUS, METHODS, QUESTIONS, run_in

@@ -16,7 +16,6 @@ from rag_notes.methods.parse import (
     parse_new_question,
     parse_next_sentence,
     parse_sentences,
-    parse_status,
 )
 from rag_notes.prompts.templates import PACKAGED, SETS, TemplateError, Templates, layout
 from rag_notes.types import Language, Passage, Task
@@ -44,7 +43,7 @@ UNREAD = [
     [(text, verdict) for verdict, texts in ((True, TRUE), (False, FALSE), (None, UNREAD)) for text in texts],
 )
 def test_a_verdict_is_read_leniently_and_never_guessed(text: str, verdict: bool | None) -> None:
-    assert parse_status(text) is verdict
+    assert parse_choice(text, ("true", "false"), field="status") == (None if verdict is None else str(verdict).lower())
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,12 @@ from rag_notes.running.records import (
     DatasetInfo,
     MethodInfo,
     Progress,
-    RecordError,
     Run,
     RunInfo,
-    Sample,
-    SampleError,
     require_text,
     save_run,
 )
-from rag_notes.running.samples import encode
+from rag_notes.running.samples import RecordError, Sample, SampleError, encode
 from rag_notes.types import InputError, Question
 
 SECRET = "Ann Ro was born in the town of Tis, and nobody else was ever born there, as far as anybody knows"
