@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,100 +18,30 @@ from rag_notes.methods.parse import (
     parse_next_sentence,
     parse_sentences,
 )
-from rag_notes.prompts.templates import PACKAGED, SETS, TemplateError, Templates, layout
+from rag_notes.prompts.templates import SETS, TemplateError, Templates, layout
 from rag_notes.types import Language, Passage, Task
 from tests.scripted import PROMPTS
 
-TRUE = [
-    *('{"status": "True"}', "{'status': 'True'}", '{"status": true}', "{status: True}", '{"STATUS": "TRUE"}'),
-    *('```\n{\n  "status": "True"\n}\n```', '{"status": "True.",}', '{"status": "True"', "{“status”：“True”}"),
-    *("True", "**TRUE**", "True\nTrue", "状态：True", "The status is True because it names the town."),
-    *('My verdict: {"status": "True"}. It is not False.', '{"status": "True", "reason": "what it says is not false"}'),
-]
-FALSE = [
-    *('```json\n{"status": "False"}\n```', '{"status": False}', '{"status": " false "}', '[{"status": "False"}]'),
-    *('{"reason": "it is true that both name the town", "status": "False"}', "判断False，因为新笔记更短", "false."),
-    *('{"reason": {"old": 1}, "status": "False"}', 'The note says {x} is true. {"status": "False"}'),
-]
-UNREAD = [
-    *("", "  \n", "{}", '{"status": ""}', '{"status": null}', '{"status": "True or False"}', "True or False?"),
-    *('Old: {"status": "False"}\nNew: {"status": "True"}', "The claim is untrue; falsehood abounds.", "一样好。"),
-]
-
-
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [(text, verdict) for verdict, texts in ((True, TRUE), (False, FALSE), (None, UNREAD)) for text in texts],
-)
-def test_a_verdict_is_read_leniently_and_never_guessed(text: str, verdict: bool | None) -> None:
-    assert parse_choice(text, ("true", "false"), field="status") == (None if verdict is None else str(verdict).lower())
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("Who built it?\n\n  - Where?  \n", ["Who built it?", "Where?"]),
-        ("1. Who?\n2) Where?\n(3) When?\n10.Why?", ["Who?", "Where?", "When?", "Why?"]),
-        ("* Where?\n• When?\n**1. Who?**\n**Where?**", ["Where?", "When?", "Who?", "Where?"]),
-        ('"Who?"\n1、谁写的？\n2. “在哪里？”', ["Who?", "谁写的？", "在哪里？"]),
-        (" \n\t\n", []),
-        *(
-            (text, [text])
-            for text in (
-                *('Who sang "Yesterday"?', '"Carmen" was written by whom?', "**Who** built it?"),
-                *("1.5 million people live where?", "1984 was written by whom?", "-5 degrees were measured where?"),
-            )
-        ),
+VERDICTS: dict[str | None, list[str]] = {
+    "true": [
+        *('{"status": "True"}', "{'status': 'True'}", '{"status": true}', "{status: True}", '{"STATUS": "TRUE"}'),
+        *('```\n{\n  "status": "True"\n}\n```', '{"status": "True.",}', '{"status": "True"', "{“status”：“True”}"),
+        *("True", "**TRUE**", "True\nTrue", "状态：True", 'My verdict: {"status": "True"}. It is not False.'),
+        *("The status is True because it names the town.", '{"status": "True", "reason": "what it says is not false"}'),
     ],
-)
-def test_lines_lose_their_bullets_and_nothing_of_their_text(text: str, lines: list[str]) -> None:
-    assert parse_lines(text) == lines
-
-
-PARIS = [
-    *(
-        "Final answer: Paris",
-        "The notes say so.\nfinal answer: <Paris>",
-        "FINAL ANSWER : Paris",
-        "**Final answer**: Paris",
-    ),
-    *("**Final answer:** Paris", "Final answer: ** <Paris> **", "__Final answer:__ `Paris`", "### Final answer\nParis"),
-    *("## **Final Answer**\n\n**Paris**", "Therefore, the final answer is: Paris", "Final answer: <Paris>."),
-    *(
-        "Final answer: <Paris> (passage 1)",
-        "Final answer: Rome\nWait, no.\nFinal answer: Paris",
-        "所以最终答案是：Paris",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        *((text, "Paris") for text in PARIS),
-        ("Final answer: 3 < 5", "3 < 5"),
-        ("Final answer: 10:30", "10:30"),
-        ("**最终答案：**巴黎", "巴黎"),
-        ("Final answer: The first.\nThe second.\n\nThe third.", "The first.\nThe second.\n\nThe third."),
-        ("Final answer: <The first.\nThe second.>", "The first.\nThe second."),
-        *((text, None) for text in ("Final answer: Paris\nFinal answer:", "Final answer: <>", "Final answer: **  **")),
-        *((text, None) for text in ("Paris", "My final answer would need more passages.", "")),
+    "false": [
+        *('```json\n{"status": "False"}\n```', '{"status": False}', '{"status": " false "}', '[{"status": "False"}]'),
+        *('{"reason": "it is true that both name the town", "status": "False"}', "判断False，因为新笔记更短", "false."),
+        *('{"reason": {"old": 1}, "status": "False"}', 'The note says {x} is true. {"status": "False"}'),
     ],
-)
-def test_the_final_answer_is_what_follows_the_last_marker(text: str, answer: str | None) -> None:
-    assert parse_final_answer(text) == answer
-
-
+    None: [
+        *("", "  \n", "{}", '{"status": ""}', '{"status": null}', '{"status": "True or False"}', "True or False?"),
+        *('Old: {"status": "False"}\nNew: {"status": "True"}', "The claim is untrue; falsehood abounds.", "一样好。"),
+    ],
+}
 CHOICES: dict[str | None, list[str]] = {
     "A": ['{"result": "A: everybody knows it"}', "a", "A is right.", "The answer is A because everybody knows it."],
-    "B": [
-        '{"result": "b"}',
-        "(B)",
-        "B: one fact",
-        "**B**",
-        "判断B，因为只要查一个事实",
-        "It takes one fact about a town, so B.",
-    ],
+    "B": ['{"result": "b"}', "(B)", "B: one fact", "**B**", "判断B，因为只查一个事实", "It takes one fact, so B."],
     "C": ["```json\n{'result': 'C'}\n```", '{"reason": "B was close", "result": "C"}', "C.", "Label: C"],
     None: [
         *("It takes a lookup of one fact.", "A lookup is needed.", "Hard to say. A Chinese town is meant."),  # articles
@@ -118,6 +49,11 @@ CHOICES: dict[str | None, list[str]] = {
         *("A-levels, vitamin-C and B2", ""),
     ],
 }
+
+
+@pytest.mark.parametrize(("text", "choice"), [(text, choice) for choice in VERDICTS for text in VERDICTS[choice]])
+def test_a_verdict_is_read_leniently_and_never_guessed(text: str, choice: str | None) -> None:
+    assert parse_choice(text, ("true", "false"), field="status") == choice
 
 
 @pytest.mark.parametrize(("text", "choice"), [(text, choice) for choice in CHOICES for text in CHOICES[choice]])
@@ -130,6 +66,67 @@ def test_a_choice_comes_back_as_it_was_offered_and_from_its_own_field() -> None:
     assert parse_choice('{"grade": 2, "result": 0}', ("0", "1", "2"), field="grade") == "2"
     assert parse_choice("useful, not useless", ("useful", "useless")) is None
     assert parse_choice("partly", ("partly", "partly [sic]")) == "partly"
+
+
+UNCHANGED = [
+    *('Who sang "Yesterday"?', '"Carmen" was written by whom?', "**Who** built it?", "1.5 million people live where?"),
+    *("1984 was written by whom?", "-5 degrees were measured where?"),
+]
+
+
+PARIS = [
+    *("The notes say so.\nfinal answer: <Paris>", "FINAL ANSWER : Paris", "**Final answer**: Paris"),
+    *("**Final answer:** Paris", "Final answer: ** <Paris> **", "__Final answer:__ `Paris`", "### Final answer\nParis"),
+    *("## **Final Answer**\n\n**Paris**", "Therefore, the final answer is: Paris", "Final answer: <Paris>."),
+    *("Final answer: <Paris> (passage 1)", "Final answer: Rome\nFinal answer: Paris", "所以最终答案是：Paris"),
+]
+
+
+READ: dict[Any, list[tuple[str, Any]]] = {
+    parse_lines: [  # bullets, numbers, stars and quotes go, and nothing of the text
+        ("Who built it?\n\n  - Where?  \n", ["Who built it?", "Where?"]),
+        ("1. Who?\n2) Where?\n(3) When?\n10.Why?", ["Who?", "Where?", "When?", "Why?"]),
+        ("* Where?\n• When?\n**1. Who?**\n**Where?**", ["Where?", "When?", "Who?", "Where?"]),
+        ('"Who?"\n1、谁写的？\n2. “在哪里？”', ["Who?", "谁写的？", "在哪里？"]),
+        (" \n\t\n", []),
+        *((text, [text]) for text in UNCHANGED),
+    ],
+    parse_final_answer: [  # what follows the last marker
+        *((text, "Paris") for text in PARIS),
+        ("Final answer: 3 < 5", "3 < 5"),
+        ("Final answer: 10:30", "10:30"),
+        ("**最终答案：**巴黎", "巴黎"),
+        ("Final answer: The first.\nThe second.\n\nThe third.", "The first.\nThe second.\n\nThe third."),
+        ("Final answer: <The first.\nThe second.>", "The first.\nThe second."),
+        *((text, None) for text in ("Final answer: Paris\nFinal answer:", "Final answer: <>", "Final answer: **  **")),
+        *((text, None) for text in ("Paris", "My final answer would need more passages.", "")),
+    ],
+    parse_new_question: [  # the line behind the last marker
+        ("What is missing is his town.\nNew question: Where?", "Where?"),
+        ("**New question:** Where?\nThat is what is missing.", "Where?"),
+        ("new question : <Where?>", "Where?"),
+        ("New question:\n1. Where?\n2. When?", "Where?"),
+        ('New question: Who?\nBetter:\nNew question: "Where?"', "Where?"),
+        ("新问题：他出生在哪里？", "他出生在哪里？"),
+        *((text, None) for text in ("New question:", "A new question would be where he was born.")),
+    ],
+    parse_labels: [  # the two tags of each passage
+        ("1. Useful, relevant, it names him", {1: (True, True)}),
+        ("1) <useful><irrelevant>\n2) <useless><relevant>", {1: (True, False), 2: (False, True)}),
+        ("[1] **useful**, **relevant**: it is not useless, irrelevant at first sight", {1: (True, True)}),
+        ("Passage 12: useful and relevant", {12: (True, True)}),
+        ("1. passage: On Ayr.\nlabel: useless, relevant\nreason: no date", {1: (False, True)}),
+        ("2. useful, relevant\n2. useless, irrelevant", {2: (True, True)}),
+        ("1. 有用，相关，说到了建造者\n段落2：无用、不相关", {1: (True, True), 2: (False, False)}),
+        *((text, {}) for text in ("1. useful or useless, relevant or irrelevant", "1. useful", "useful, relevant", "")),
+        *((text, {}) for text in ("1904 was the year. useful, relevant", "1. 没有用，无关", "1. 有用或无用，相关")),
+    ],
+}
+
+
+@pytest.mark.parametrize(("parse", "text", "value"), [(parse, *case) for parse in READ for case in READ[parse]])
+def test_what_models_write_is_read(parse: Callable[[str], Any], text: str, value: object) -> None:
+    assert parse(text) == value
 
 
 @pytest.mark.parametrize(
@@ -147,44 +144,6 @@ def test_sentences_end_at_full_stops_and_line_breaks(text: str, language: Langua
     assert parse_next_sentence(text, language) == next(iter(sentences), "")
     final = {"en": "Final answer: ", "zh": "最终答案："}[language] + text
     assert parse_next_sentence(final, language) == final.strip() or not sentences  # whole, if it has several
-
-
-@pytest.mark.parametrize(
-    ("text", "question"),
-    [
-        ("What is missing is his town.\nNew question: Where?", "Where?"),
-        ("**New question:** Where?\nThat is what is missing.", "Where?"),
-        ("new question : <Where?>", "Where?"),
-        ("New question:\n1. Where?\n2. When?", "Where?"),
-        ('New question: Who?\nBetter:\nNew question: "Where?"', "Where?"),
-        ("新问题：他出生在哪里？", "他出生在哪里？"),
-        ("New question:", None),
-        ("A new question would be where he was born.", None),
-    ],
-)
-def test_the_new_question_is_the_line_behind_the_last_marker(text: str, question: str | None) -> None:
-    assert parse_new_question(text) == question
-
-
-@pytest.mark.parametrize(
-    ("text", "labels"),
-    [
-        ("1. Useful, relevant, it names him", {1: (True, True)}),
-        ("1) <useful><irrelevant>\n2) <useless><relevant>", {1: (True, False), 2: (False, True)}),
-        ("[1] **useful**, **relevant**: it is not useless, irrelevant at first sight", {1: (True, True)}),
-        ("Passage 12: useful and relevant", {12: (True, True)}),
-        ("1. passage: On Ayr.\nlabel: useless, relevant\nreason: no date", {1: (False, True)}),
-        ("2. useful, relevant\n2. useless, irrelevant", {2: (True, True)}),
-        ("1. 有用，相关，说到了建造者\n段落2：无用、不相关", {1: (True, True), 2: (False, False)}),
-        *((text, {}) for text in ("1. useful or useless, relevant or irrelevant", "1. useful", "useful, relevant", "")),
-        *(
-            (text, {})
-            for text in ("1904 was the year. useful, relevant", "1. 没有用，无关", "1. 有用或无用，相关或无关")
-        ),
-    ],
-)
-def test_the_two_tags_of_each_passage_are_read(text: str, labels: dict[int, tuple[bool, bool]]) -> None:
-    assert parse_labels(text) == labels
 
 
 # Templates
@@ -222,10 +181,8 @@ def test_every_template_can_be_filled_and_says_what_its_placeholders_are(path: P
 
 
 def test_every_set_has_the_same_templates_with_the_same_placeholders_in_both_languages() -> None:
-    folders = [PROMPTS / name / language for name in SETS for language in get_args(Language)]
-    prompts = [
-        {path.stem: placeholders(body(path)) for path in folder.glob("*.txt") if path in FILES} for folder in folders
-    ]
+    paths = [(PROMPTS / name / language).glob("*.txt") for name in SETS for language in get_args(Language)]
+    prompts = [{path.stem: placeholders(body(path)) for path in folder if path in FILES} for folder in paths]
     assert all(each == prompts[0] for each in prompts)
     assert sum(map(len, prompts)) == len(FILES)
     papers, small = Templates("papers"), Templates("small")
@@ -267,9 +224,7 @@ def test_a_folder_of_ones_own_replaces_what_it_holds_of_the_set_that_it_names(tm
     (tmp_path / "base.txt").write_text("small\n", encoding="utf-8")
     hashes = Templates(tmp_path).hashes()
     assert dict(hashes.items() - Templates("small").hashes().items()).keys() == {"en/answer_short"}
-    write(
-        tmp_path, "en/answer_short", f"# Another head.\n---\n{body(PACKAGED / 'small' / 'en' / 'answer_short.txt')}\n"
-    )
+    write(tmp_path, "en/answer_short", f"# Another head.\n---\n{Templates('small').text('answer_short')}\n")
     assert Templates(tmp_path).hashes() == Templates("small").hashes()  # of the prompt, not of its head
 
 

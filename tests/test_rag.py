@@ -220,14 +220,6 @@ def test_a_stage_has_the_settings_of_the_main_model_but_another_one_neither_its_
     assert [llm.of(stage).price for stage in stages] == [Price(7, 9), Price(0.15, 0.60), Price(7, 9), None]
 
 
-def test_a_stage_may_have_an_llm_of_another_kind(tmp_path: Path) -> None:
-    ResponseStore(tmp_path / "none.sqlite").export_jsonl(tmp_path / "recording.jsonl")
-    recording = f"recordings: [{tmp_path / 'recording.jsonl'}], cache: {tmp_path / 'cache'}"
-    settings = f"_target_: rag_notes.llm.client.LLM, model: small, {recording}"
-    llm = configured(tmp_path, f"+stages.note_judge={{{settings}}}").of("note_judge")
-    assert (llm.model, llm.base_url, len(llm.store)) == ("small", None, 0)
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [
