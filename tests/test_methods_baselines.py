@@ -42,30 +42,24 @@ def test_each_task_has_its_answer_prompt_in_each_language(task: Task, language: 
     assert without.languages() == plain.languages() == {language}
 
 
-@pytest.mark.parametrize("ids", ["abcdef", ""])
+@pytest.mark.parametrize("method", [retrieve_read, chain_of_thought, chain_of_note])
 @pytest.mark.parametrize(
-    ("method", "response", "answer", "unread"),
+    ("response", "answer", "ids"),
     [
-        (retrieve_read, " Dumfries\n", "Dumfries", False),
-        *(
-            (method, *case)
-            for method in (chain_of_thought, chain_of_note)
-            for case in (
-                ("Passage 1: nothing.\nFinal answer: <Dumfries>", "Dumfries", False),
-                ("Passage 1: nothing.\nHe was born in Dumfries.\n", "He was born in Dumfries.", True),
-                ("", "", True),
-            )
-        ),
+        ("Passage 1: nothing.\nFinal answer: <Dumfries>", "Dumfries", "abc"),
+        ("Passage 1: nothing.\nHe was born in Dumfries.\n", "He was born in Dumfries.", "abc"),
+        ("", "", ""),
     ],
 )
 def test_one_prompt_reads_the_passages_and_a_missing_marker_of_the_answer_is_counted(
-    method: Method, response: str, answer: str, unread: bool, ids: str
+    method: Method, response: str, answer: str, ids: str
 ) -> None:
-    stage = method.__name__
+    stage, marks = method.__name__, method is not retrieve_read
     played = play(method, by_stage(**{stage: [response]}), lambda _: ids, top_k=2)
-    assert (played.answer, played.log, played.searches) == (answer, ["search", stage], [(Q.question, 2)])
+    assert played.answer == (answer if marks else response.strip())
+    assert (played.log, played.searches) == (["search", stage], [(Q.question, 2)])
     assert played.llm.asked(stage)[0].items() >= (FIELDS | {"context": shown(*ids[:2]), "form": FORM}).items()
-    assert played.parse_failures() == [stage] * unread
+    assert played.parse_failures() == [stage] * (marks and answer != "Dumfries")
 
 
 @pytest.mark.parametrize("method", [retrieve_read, chain_of_thought, chain_of_note])
@@ -77,32 +71,24 @@ def test_an_answer_has_the_form_of_its_task(method: Method) -> None:
 
 
 @pytest.mark.parametrize("method", [vanilla, retrieve_read, chain_of_thought, chain_of_note])
-@pytest.mark.parametrize(
-    ("question", "clause"),
-    [
+def test_the_same_clause_offers_unknown_to_every_method_that_is_compared_by_it(method: Method) -> None:
+    for question, clause in (
         (Q, "If neither the passages nor your own knowledge tell the answer, the answer is: unknown"),
         (ZH, "如果段落和你自己的知识都不能给出答案，答案就是：未知"),
-    ],
-)
-def test_the_same_clause_offers_unknown_to_every_method_that_is_compared_by_it(
-    method: Method, question: Question, clause: str
-) -> None:
-    offered, not_offered = (play(method, lambda _: "A", question=question, unknown=value) for value in (True, False))
-    with_it, without = offered.llm.asks[0], not_offered.llm.asks[0]
-    assert with_it.fields == without.fields | {"question": f"{question.question}\n{clause}"}
-    assert clause not in without.prompt
+    ):
+        with_it, without = (play(method, lambda _: "A", question=question, unknown=value) for value in (True, False))
+        fields = without.llm.asks[0].fields
+        assert with_it.llm.asks[0].fields == fields | {"question": f"{question.question}\n{clause}"}
+        assert clause not in without.llm.asks[0].prompt
 
 
-@pytest.mark.parametrize(
-    ("ids", "summary", "read"), [("abc", "It is Dumfries.", "It is Dumfries."), ("", " ", "(none)")]
-)
-def test_self_refine_answers_from_what_it_extracts_and_sums_up(ids: str, summary: str, read: str) -> None:
+@pytest.mark.parametrize(("ids", "summary"), [("abc", "It is Dumfries."), ("", " ")])
+def test_self_refine_answers_from_what_it_extracts_and_sums_up(ids: str, summary: str) -> None:
     played = play(self_refine, by_stage(self_refine=[summary], answer_short=["A"]), lambda _: ids, top_k=3)
     assert (played.answer, played.log) == ("A", ["search", "self_refine", "answer_short"])
     assert played.searches == [(Q.question, 3)]
     assert played.llm.asked("self_refine") == [FIELDS | {"context": shown(*ids)}]
-    assert played.llm.asked("answer_short") == [FIELDS | {"context": read}]
-    assert count(played.trace).empty_responses == (0 if summary.strip() else 1)
+    assert played.llm.asked("answer_short") == [FIELDS | {"context": summary.strip() or "(none)"}]
 
 
 @pytest.mark.parametrize(
@@ -304,9 +290,9 @@ def test_react_shows_each_observation_in_the_next_turn_and_returns_what_it_finis
     assert (played.answer, played.log) == ("Dumfries", ["react", "search", "react", "search", "react"])
     assert played.searches == [(query, 2) for query in ids]
     assert (played.stops(), played.parse_failures()) == (["finish"], [])
-    first = f"Thought: I need the builder.\nAction: search[who built it]\nObservation:\n{shown('a', 'b')}\n\n"
-    second = f"Thought: I need his birthplace.\nAction: search['Telford birthplace']\nObservation:\n{shown('b', 'c')}"
-    assert transcripts(played) == ["", first, f"{first}{second}\n\n"]
+    first, second = (turn.removesuffix("\nObservation: made up\nAction: finish[wrong]").strip() for turn in turns[:2])
+    first, second = f"{first}\nObservation:\n{shown('a', 'b')}\n\n", f"{second}\nObservation:\n{shown('b', 'c')}\n\n"
+    assert transcripts(played) == ["", first, f"{first}Thought: {second}"]
     assert set(played.asked("react", "form")) == {FORM}
     assert count(played.trace).distinct_passages == 3
     assert {request["stop"][0] for _, request, _ in played.llm.store.rows()} == {"\nObservation"}
@@ -338,7 +324,6 @@ def test_react_counts_a_turn_without_an_action_and_it_uses_up_a_search(text: str
 @pytest.mark.parametrize(
     ("action", "argument"),
     [
-        ("Action: search[the builder]", "the builder"),
         ("**Action:** Search [<the builder>]", "the builder"),
         ('Action: search: "the builder"', "the builder"),
         ("action: search the builder", "the builder"),
@@ -347,7 +332,6 @@ def test_react_counts_a_turn_without_an_action_and_it_uses_up_a_search(text: str
         ("Action: search[]", ""),
         ("Action: Finish [<Dumfries>]", "Dumfries"),
         ('Action: finish["Yesterday"]', '"Yesterday"'),
-        ("Action: finish: Dumfries", "Dumfries"),
         ("所以finish[邓弗里斯]", "邓弗里斯"),
         ("Action: finish[A], not search[B]", "A"),
     ],

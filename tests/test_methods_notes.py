@@ -197,12 +197,15 @@ def filtering(useful: str, **others: Any) -> Callable[[Ask], str]:
     return answer
 
 
-def test_amber_goes_on_with_new_questions_keeps_the_better_memory_and_ends_at_max_iterations() -> None:
+@pytest.mark.parametrize(("stage", "shows"), [("amber_review", False), ("amber_review_memory", True)])
+def test_amber_goes_on_with_new_questions_keeps_the_better_memory_and_ends_at_max_iterations(
+    stage: str, shows: bool
+) -> None:
     script = filtering(
         "abc",
         note_init=["D1"],
         note_update=["D2", "D3"],
-        amber_review=["R1", "R2", "R3"],
+        **{stage: ["R1", "R2", "R3"]},
         amber_challenge=["S1", "S2", "S3"],
         amber_refine=["M1", "M2", "M3"],
         note_judge=[YES, NO, YES],
@@ -210,8 +213,8 @@ def test_amber_goes_on_with_new_questions_keeps_the_better_memory_and_ends_at_ma
         amber_query=[f"New question: {Q2}", f"It is missing.\n**New question:** <{Q3}>"],
         answer_short=["Dumfries"],
     )
-    played = play(amber, script, {Q.question: "ax", Q2: "bx", Q3: "cx"}, top_k=2)
-    filters, review = ["search", CHUNK, CHUNK, SENTENCE], [*AGENTS, "note_judge", SUFFICIENT]
+    played = play(amber, script, {Q.question: "ax", Q2: "bx", Q3: "cx"}, top_k=2, reviewer_memory=shows)
+    filters, review = ["search", CHUNK, CHUNK, SENTENCE], [stage, *AGENTS[1:], "note_judge", SUFFICIENT]
     assert played.log == [
         *(*filters, "note_init", *review, "amber_query"),
         *(*filters, "note_update", *review, "amber_query"),
@@ -227,7 +230,9 @@ def test_amber_goes_on_with_new_questions_keeps_the_better_memory_and_ends_at_ma
         FIELDS | {"context": shown("b"), "note": "M1"},
         FIELDS | {"context": shown("c"), "note": "M1"},
     ]
-    assert played.asked("amber_review", "note") == ["D1", "D2", "D3"]
+    assert played.asked(stage, "note") == ["D1", "D2", "D3"]
+    if shows:  # the memory is empty before the first update (section 3.4)
+        assert played.asked(stage, "memory") == ["(none)", "M1", "M1"]
     read = FIELDS | {"context": shown("a"), "note": "D1", "review": "R1"}
     assert played.llm.asked("amber_challenge")[0] == read
     assert played.llm.asked("amber_refine")[0] == read | {"suggestions": "S1"}
@@ -282,27 +287,6 @@ def test_the_initial_memory_stays_where_what_it_is_refined_to_is_not_better(
     played = play(amber, script, **UNFILTERED)
     assert played.notes() == notes
     assert played.asked(SUFFICIENT, "note") == played.asked("answer_short", "context") == [draft or "M1"]
-
-
-def test_the_reviewer_can_be_shown_the_memory_that_the_draft_would_update() -> None:
-    script = by_stage(
-        note_init=["D1"],
-        note_update=["D2"],
-        amber_review_memory=["R1", "R2"],
-        amber_challenge=["S1", "S2"],
-        amber_refine=["M1", "M2"],
-        note_judge=[YES, YES],
-        amber_sufficient=[NO, YES],
-        amber_query=[f"New question: {Q2}"],
-        answer_short=["A"],
-    )
-    played = play(amber, script, lambda _: "a", reviewer_memory=True, **UNFILTERED)
-    read = FIELDS | {"context": shown("a")}
-    assert played.llm.asked("amber_review_memory") == [
-        read | {"note": "D1", "memory": "(none)"},  # the memory is empty before the first update (section 3.4)
-        read | {"note": "D2", "memory": "M1"},
-    ]
-    assert played.asked("amber_challenge", "review") == ["R1", "R2"]
 
 
 @pytest.mark.parametrize(("question", "none"), [(Q, "(none)"), (ZH, "（无）")])

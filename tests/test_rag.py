@@ -1,6 +1,5 @@
 """The handle of a method: its trace, samples that vote, stages with a model of their own, and log-probabilities."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,8 @@ from typing import Any
 import pytest
 
 from rag_notes.config import ConfigError, build_llm, load_config
-from rag_notes.events import answered
 from rag_notes.llm.client import LLM, FatalLLMError, Price, SpendingLimitError
-from rag_notes.llm.store import Response, ResponseStore, request_key
+from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.flare import flare
 from rag_notes.methods.rag import Rag
@@ -21,7 +19,7 @@ from rag_notes.running.records import Run, load_run
 from rag_notes.running.samples import RecordError
 from rag_notes.types import Question
 from tests.loopback import Loopback, body_hash
-from tests.scripted import YES, Ask, Played, Q, ScriptedLLM, ScriptedRetriever, asked, by_stage, play
+from tests.scripted import YES, Q, ScriptedLLM, ScriptedRetriever, asked, by_stage, play
 
 GRADE, ANSWER = '{"result": "2"}', "Dumfries"
 
@@ -37,33 +35,7 @@ def client(server: Loopback, model: str = "tiny", **options: Any) -> LLM:
     return LLM(model, **settings | options)
 
 
-# Traces and samples
-
-
-def test_the_trace_is_in_the_order_of_asking_whatever_comes_back_first() -> None:
-    async def three_at_once(rag: Rag, question: Question) -> str:
-        asks = (rag.ask_text("part", f"part {number}") for number in range(3))
-        return " ".join(await asyncio.gather(*asks, rag.ask("direct_short", question=question.question)))
-
-    def run(order: Sequence[int]) -> Played:
-        done = [asyncio.Event() for _ in range(4)]
-        turns: dict[int, int | None] = dict(zip(order, [*order[1:], None], strict=True))
-
-        async def answer(ask: Ask) -> str:
-            number = 3 if ask.stage else int(ask.prompt[-1])
-            if number != order[0]:
-                await done[number].wait()
-            if (following := turns[number]) is not None:
-                done[following].set()
-            return f"answer {number}"
-
-        return play(three_at_once, answer)
-
-    plays = [run(order) for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1])]
-    assert [ask.stage for ask in answered(plays[0].trace)] == ["part", "part", "part", "direct_short"]
-    assert [ask.response for ask in answered(plays[0].trace)] == [f"answer {number}" for number in range(4)]
-    assert plays[0].trace == plays[1].trace == plays[2].trace
-    assert plays[0].answer == plays[2].answer == "answer 0 answer 1 answer 2 answer 3"
+# Samples
 
 
 @pytest.mark.parametrize(
@@ -236,31 +208,7 @@ def test_a_stage_that_cannot_be_is_refused_with_what_would_do(option: str, messa
     assert message in str(refused.value)
 
 
-# What a request may carry
-
-
-def test_stop_strings_and_log_probabilities_change_the_key_and_reach_server_store_and_trace(server: Loopback) -> None:
-    llm, before = client(server), len(server.seen())
-    variants: list[dict[str, Any]] = [
-        {},
-        {"stop": ["Observation"]},
-        {"stop": ["Observation", "\n"]},
-        {"logprobs": True},
-    ]
-
-    async def use(llm: LLM) -> list[Response]:
-        return [await llm.ask("Where is it <sure>", **variant) for variant in [*variants, *variants]]
-
-    responses = asked(llm, use)
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "Where is it <sure>"}], **llm.sampling}
-    assert [seen.hash for seen in server.seen()[before:]] == [body_hash(body | variant) for variant in variants]
-    assert (llm.usage.sent, llm.usage.stored) == (4, 4)
-    keys = {request_key(llm.request("Where is it <sure>", **variant)) for variant in variants}
-    assert {key for key, _, _ in llm.store.rows()} == keys
-    for response in (responses[3], responses[-1]):  # the second from the store
-        assert "".join(token for token, _ in response.logprobs or ()) == response.text
-        assert {logprob for _, logprob in response.logprobs or ()} == {0.0}
-
+# Log-probabilities
 
 NEEDED = "flare needs the log-probabilities of tokens, and the endpoint gives none for tiny; leave the method out"
 REFUSED = "stage flare_draft: http.* gives no log-probabilities of tokens .*logprobs are not supported"

@@ -51,8 +51,8 @@ def test_the_wheel_has_every_file_that_a_checkout_has_and_no_other(wheel: Path) 
 
 
 def test_a_study_and_a_notebook_of_ones_own_run_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "RAG_NOTES_RUNS")}
-    environment["JUPYTER_PATH"] = str(Path(sys.prefix) / "share" / "jupyter")  # nbconvert's templates, as installed
+    jupyter = {"JUPYTER_PATH": str(Path(sys.prefix) / "share" / "jupyter")}  # nbconvert's templates, as installed
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | jupyter
 
     def output(command: str, *arguments: str) -> str:
         line = [str(installed / command), *arguments]
