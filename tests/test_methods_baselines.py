@@ -135,33 +135,23 @@ def graded(grades: dict[str, str], **others: Any) -> Callable[[Ask], str]:
     return answer
 
 
-def test_self_rag_ends_with_the_first_answer_that_is_supported_and_useful() -> None:
-    script = graded({"a": "1", "d": "3"}, answer_short=["Dumfries"], self_rag_supported=[YES], self_rag_useful=[YES])
-    played = play(self_rag, script, top_k=4)
-    assert played.answer == "Dumfries"
-    assert played.log == ["search", *["grade_passage"] * 4, "answer_short", *CHECKS]
-    assert (played.searches, played.stops()) == ([(Q.question, 4)], ["supported and useful"])
-    read = FIELDS | {"context": shown("d", "a")}
-    assert played.llm.asked("answer_short") == [read]
-    assert played.llm.asked("self_rag_supported") == [read | {"answer": "Dumfries"}]
-    assert played.llm.asked("self_rag_useful") == [FIELDS | {"answer": "Dumfries"}]
-
-
-def test_self_rag_tries_again_with_rewritten_queries_and_its_last_answer_stands() -> None:
+def test_self_rag_tries_again_with_rewritten_queries_until_an_answer_is_supported_and_useful() -> None:
     script = by_stage(
         grade_passage="2",
         answer_short=["A1", "A2", "A3"],
-        self_rag_supported=[YES, "?", NO],
-        self_rag_useful=[NO, YES, ""],
+        self_rag_supported=["?", YES, YES],
+        self_rag_useful=[YES, "", YES],
         rewrite_query=["mill builder\n", "mill architect"],
     )
     played = play(self_rag, script, {Q.question: "a", "mill builder": "b", "mill architect": "c"})
-    assert (played.answer, played.stops()) == ("A3", ["max_tries"])
+    assert (played.answer, played.stops()) == ("A3", ["supported and useful"])
     assert played.log == [*TRY, "rewrite_query", *TRY, "rewrite_query", *TRY]
-    assert played.queries() == [Q.question, "mill builder", "mill architect"]
-    assert played.llm.asked("grade_passage") == [FIELDS | {"context": shown(name)} for name in "abc"]
+    assert played.searches == [(query, 5) for query in (Q.question, "mill builder", "mill architect")]
+    read = [FIELDS | {"context": shown(name)} for name in "abc"]
+    assert played.llm.asked("grade_passage") == played.llm.asked("answer_short") == read
     assert played.asked("rewrite_query", "queries") == ["(none)", "mill builder"]
-    assert played.asked("self_rag_supported", "answer") == ["A1", "A2", "A3"]
+    assert played.llm.asked("self_rag_supported")[2] == read[2] | {"answer": "A3"}
+    assert played.llm.asked("self_rag_useful")[2] == FIELDS | {"answer": "A3"}
     assert played.parse_failures() == CHECKS  # what cannot be read counts as failed
 
 
@@ -587,7 +577,7 @@ def test_ircot_stops(thoughts: list[str], settings: dict[str, Any], searches: in
 
 
 @pytest.mark.parametrize(
-    ("limit", "second", "kept", "unread"),
+    ("limit", "second", "ids", "unread"),
     [
         (3, "cd", "abc", ["d"]),  # would go past it
         (4, "cd", "abcd", []),  # reaches it exactly
@@ -595,11 +585,11 @@ def test_ircot_stops(thoughts: list[str], settings: dict[str, Any], searches: in
         (2, None, "ab", []),  # starts with it: there is nothing to think about
     ],
 )
-def test_ircot_never_goes_past_max_passages(limit: int, second: str | None, kept: str, unread: list[str]) -> None:
+def test_ircot_never_goes_past_max_passages(limit: int, second: str | None, ids: str, unread: list[str]) -> None:
     script = by_stage(ircot_thought=["One."], answer_short="A")
     played = play(ircot, script, {Q.question: "ab", "One.": second or ""}, max_passages=limit)
     assert played.log == ["search", *(["ircot_thought", "search"] if second else []), "answer_short"]
-    assert (played.stops(), played.asked("answer_short", "context")) == (["max_passages"], [shown(*kept)])
+    assert (played.stops(), played.asked("answer_short", "context")) == (["max_passages"], [shown(*ids)])
     hits = [hit for event in played.trace if event.event == "search" for hit in event.hits]
     assert [hit.id for hit in hits if hit.unread] == unread
     assert count(played.trace).distinct_passages == limit

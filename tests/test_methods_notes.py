@@ -60,23 +60,27 @@ def test_deepnote_keeps_the_best_note_and_counts_failures_in_total() -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_step", "max_failure", "verdicts", "reason"),
+    ("method", "settings", "verdicts", "reason", "best"),
     [
-        (0, 2, [], "max_step"),
-        (1, 1, [YES], "max_step"),
-        (1, 1, [NO], "max_failure"),
-        (3, 1, [YES, NO], "max_failure"),
-        (3, 2, [NO, YES, YES], "max_step"),
-        (3, 3, [NO, NO, NO], "max_failure"),
+        (deepnote, {"max_step": 0}, [], "max_step", "N0"),
+        (deepnote, {}, [YES, YES, YES], "max_step", "N3"),
+        (deepnote, {"max_step": 1, "max_failure": 1}, [YES], "max_step", "N1"),
+        (deepnote, {"max_failure": 1}, [YES, NO], "max_failure", "N1"),
+        (deepnote, {}, [NO, YES, NO], "max_failure", "N2"),
+        (adaptive_note, {}, [YES, YES, YES], "collector_iterations", "N3"),
+        (adaptive_note, {"collector_iterations": 0}, [], "collector_iterations", "N0"),
+        (adaptive_note, {}, [YES, NO], "invalid_updates", "N1"),  # from the memory before it
+        (adaptive_note, {"collector_iterations": 9, "invalid_updates": 2}, [NO, YES, NO], "invalid_updates", "N2"),
     ],
 )
-def test_deepnote_makes_two_calls_and_three_a_step_and_searches_once_more_than_it_steps(
-    max_step: int, max_failure: int, verdicts: list[str], reason: str
+def test_a_note_takes_two_calls_and_three_a_step_until_a_threshold_is_met(
+    method: Method, settings: dict[str, Any], verdicts: list[str], reason: str, best: str
 ) -> None:
     steps = len(verdicts)
-    played = play(deepnote, notes_script(verdicts), max_step=max_step, max_failure=max_failure)
+    played = play(method, notes_script(verdicts), **settings)
     assert (played.answer, played.log) == ("Dumfries", [*START, *STEP * steps, "answer_short"])
     assert played.searches == [(query, 5) for query in (Q.question, *map(joined, range(1, steps + 1)))]
+    assert played.asked("answer_short", "context") == [best]
     counts = count(played.trace)
     assert (counts.steps, counts.calls, counts.searches) == (steps, 2 + 3 * steps, 1 + steps)
     assert played.trace[-2] == Stop(reason)
@@ -117,26 +121,9 @@ def test_separate_queries_are_searched_at_once_and_merged_by_rank_without_duplic
     assert play(method, script, ids, **settings).searches == [(Q.question, 5)] * 2
 
 
-@pytest.mark.parametrize(
-    ("settings", "verdicts", "reason", "best"),
-    [
-        ({}, [YES, YES, YES], "collector_iterations", "N3"),
-        ({"collector_iterations": 0}, [], "collector_iterations", "N0"),
-        ({}, [YES, NO], "invalid_updates", "N1"),  # from the memory before it
-        ({"collector_iterations": 9, "invalid_updates": 2}, [NO, YES, NO], "invalid_updates", "N2"),  # in total
-    ],
-)
-def test_adaptive_note_stops_at_its_thresholds(
-    settings: dict[str, Any], verdicts: list[str], reason: str, best: str
-) -> None:
-    played = play(adaptive_note, notes_script(verdicts), **settings)
-    assert played.log == [*START, *STEP * len(verdicts), "answer_short"]
-    assert (played.stops(), played.asked("answer_short", "context")) == ([reason], [best])
-
-
 @pytest.mark.parametrize(("method", "name"), [(adaptive_note, "retrieved_passages"), (deepnote, "max_passages")])
 @pytest.mark.parametrize(
-    ("limit", "second", "kept", "steps"),
+    ("limit", "second", "new", "steps"),
     [
         (8, "fgh", "fgh", 1),  # reaches the limit
         (8, "afbgh", "fgh", 1),  # five passages could cross it: unseen ones only
@@ -147,13 +134,13 @@ def test_adaptive_note_stops_at_its_thresholds(
     ],
 )
 def test_a_search_that_could_go_past_the_limit_of_passages_gives_unseen_ones_up_to_it(
-    method: Method, name: str, limit: int, second: str | None, kept: str, steps: int
+    method: Method, name: str, limit: int, second: str | None, new: str, steps: int
 ) -> None:
     ids = {Q.question: "abcde", joined(1): second or "", joined(2): "vwxyz"}
     settings: dict[str, Any] = {name: limit}
     played = play(method, notes_script([YES] * steps), ids, **settings)
     assert played.log == [*START, *STEP * steps, "answer_short"]
-    contexts = [shown(*kept), shown(*"vwxyz"[: limit - len({*"abcde", *kept})])]
+    contexts = [shown(*new), shown(*"vwxyz"[: limit - len({*"abcde", *new})])]
     assert played.asked("note_update", "context") == contexts[:steps]
     assert played.asked("note_init", "context") == [shown(*"abcde"[:limit])]
     assert (played.stops(), played.asked("answer_short", "context")) == ([name], [f"N{steps}"])

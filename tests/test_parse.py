@@ -269,17 +269,9 @@ def test_a_template_that_does_not_fit_is_refused_with_its_path(
         Templates(tmp_path / "prompts")
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ([], "small"),  # the recorded responses are to these
-        (["llm=local"], "small"),
-        (["llm=openai"], "papers"),
-        (["llm=openai", "~llm.prompts"], "papers"),  # an LLM's file that says nothing of prompts
-        (["llm=openai", "prompts=small"], "small"),
-    ],
-)
-def test_the_set_is_that_of_the_llm_unless_another_is_chosen(options: list[str], name: str) -> None:
-    config = load_config(options)
-    assert (config.prompts, build_templates(config).name) == (name, name)
-    assert "prompts" not in config.llm
+def test_the_set_is_that_of_the_llm_unless_another_is_chosen() -> None:
+    sets = {"llm=recorded": "small", "llm=local": "small", "llm=openai": "papers", "llm=openai prompts=small": "small"}
+    sets |= {"llm=openai ~llm.prompts": "papers"}  # an LLM's file that says nothing of prompts
+    for options, name in sets.items():
+        config = load_config(options.split())
+        assert (config.prompts, build_templates(config).name, config.llm.get("prompts")) == (name, name, None)
