@@ -61,14 +61,13 @@ PATTERNS = [
 
 
 def recognise(prompt: str, repeat: int = 0) -> Ask:
-    """The one template of any set that `prompt` is made of, with its fields; ValueError where it could be of two."""
+    """The one template of any set that `prompt` is made of, with its fields."""
     matches = {
         (stage, language): Ask(stage, language, match.groupdict(), prompt, repeat)
         for stage, language, pattern in PATTERNS
         if (match := pattern.fullmatch(prompt))
     }
-    if len(matches) > 1:
-        raise ValueError(f"this prompt could be any of {[ask.stage for ask in matches.values()]}: {prompt}")
+    assert len(matches) <= 1, f"this prompt could be any of {[*matches]}: {prompt}"
     return next(iter(matches.values()), Ask("", "", {}, prompt, repeat))
 
 
@@ -109,9 +108,8 @@ def together(number: int, answer: Callable[[Ask], str], stages: set[str]) -> Ans
 class ScriptedLLM(LLM):
     """`answer` gives the text for each ask; every ask is in `asks`, and its stage in `log`, in the order of asking.
 
-    A call takes one second on paper, and as many tokens as its texts have words. Where log-probabilities are asked
-    for, the words are the tokens, certain but for those that the script writes with a probability: `in@0.3 1904`;
-    a word such as `<|end|>` is a token that the text does not have.
+    A call takes one second on paper. The words are the tokens, certain but for those that the script writes with a
+    probability: `in@0.3 1904`; a word such as `<|end|>` is a token that the text does not have.
     """
 
     def __init__(self, answer: Answer, log: list[str] | None = None, **settings: Any) -> None:

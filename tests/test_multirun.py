@@ -9,12 +9,10 @@ import pytest
 from rag_notes.running.records import load_run
 from tests.loopback import Loopback
 
+RAY = ("num_cpus=2", "include_dashboard=false")
 WORKERS = {
     "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
-    "ray": [
-        *("hydra/launcher=ray", "+hydra.launcher.ray.init.num_cpus=2"),
-        "+hydra.launcher.ray.init.include_dashboard=false",
-    ],
+    "ray": ["hydra/launcher=ray", *(f"+hydra.launcher.ray.init.{option}" for option in RAY)],
 }
 MORTAL = """
 import os

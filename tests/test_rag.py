@@ -19,7 +19,7 @@ from rag_notes.running.records import Run, load_run
 from rag_notes.running.samples import RecordError
 from rag_notes.types import Question
 from tests.loopback import Loopback, body_hash
-from tests.scripted import YES, Q, ScriptedLLM, ScriptedRetriever, asked, by_stage, play
+from tests.scripted import YES, Q, ScriptedRetriever, asked, play
 
 GRADE, ANSWER = '{"result": "2"}', "Dumfries"
 
@@ -107,25 +107,14 @@ def run(llm: LLM, folder: Path | None = None, method: Any = graded, question: Qu
     return asked(llm, lambda llm: evaluate([method], [question], retriever, llm, folder=folder, progress=False))
 
 
-def test_a_stage_s_llm_answers_that_stage_alone() -> None:
-    log: list[str] = []
-    llm, grader = ScriptedLLM(by_stage(answer_short=ANSWER), log), ScriptedLLM(by_stage(grade_passage=GRADE), log)
-    llm.stages = {"grade_passage": grader}
-    (sample,) = run(llm).samples
-    assert (sample.answer, sample.error) == (ANSWER, None)
-    assert log == ["grade_passage", "grade_passage", "answer_short"]
-    assert ([ask.stage for ask in grader.asks], [ask.stage for ask in llm.asks]) == (log[:2], log[2:])
-    keys = {event.key for event in sample.trace if event.event == "ask"}
-    assert keys == {key for model in (llm, grader) for key, _, _ in model.store.rows()}
-
-
-def test_it_is_opened_with_the_main_one_shares_its_usage_and_has_its_own_price_seconds_and_errors() -> None:
+def test_another_model_answers_its_stage_alone_with_its_own_store_price_seconds_and_errors() -> None:
     llm, grader = pair(price=Price(1000.0, 2000.0), grader_price=Price(10.0, 20.0))
     frame, usage = run(llm).frame(), llm.usage
     assert (grader.open, llm.open, grader.usage, usage.sent, usage.prompt_tokens) == (False, False, usage, 3, 300)
     # dollars: the answer 100 * 1000 + 10 * 2000, two grades of 100 * 10 + 10 * 20 each, by the million tokens
     assert list(frame[["cost", "seconds"]].iloc[0]) == [pytest.approx(0.12 + 2 * 0.0012), 2.0 + 2 * 0.25]
-    assert (len(llm.store), len(grader.store)) == (1, 2)
+    assert (frame["answer"][0], len(llm.store), len(grader.store)) == (ANSWER, 1, 2)
+    assert llm.of("grade_passage") is grader and llm.of("answer_short") is llm
     for price, grader_price in ((None, Price(1.0, 1.0)), (Price(1.0, 1.0), None)):
         assert "cost" not in run(pair(price=price, grader_price=grader_price)[0]).frame()
     llm.stages = {"grade_passage": LLM("small", store=ResponseStore(":memory:"))}
