@@ -26,6 +26,7 @@ from rag_notes.types import InputError, Language, Passage, Question, Task
 from tests.scripted import FORM, NO, YES, ZH, Answer, Ask, Method, Played, Q, by_stage, play, shown, together
 
 FIELDS = {"question": Q.question}
+REACHED, NOTHING = "answer reached", "nothing new written"  # why FLARE and IRCoT stop
 
 # One search or none
 
@@ -343,7 +344,7 @@ def test_react_reads_actions_as_models_write_them(action: str, argument: str) ->
 def test_rat_revises_all_that_stands_so_far_with_each_step() -> None:
     """RAT, section 2.2: the next drafted step behind the revised ones; query, search and revision by all of that."""
     revised = ["Telford built it.", "- Thomas Telford built it.\n- He was born in Dumfries.", " \n"]
-    draft = "1. Smith built it.\n2. He was born in Perth.\n3. So it is Perth."
+    draft = "1. Smith built it.\n2. He was born in Perth.\n3. So it is Perth.\n4. Or not."
     script = by_stage(rat_draft=[draft], rat_revise=revised, answer_short=["Dumfries"])
     texts = [
         "Smith built it.",
@@ -351,7 +352,7 @@ def test_rat_revises_all_that_stands_so_far_with_each_step() -> None:
         "Thomas Telford built it.\nHe was born in Dumfries.\nSo it is Perth.",
     ]
     ids = dict(zip([f"{Q.question} {text}".replace("\n", " ") for text in texts], ["ab", "", "c"], strict=True))
-    played = play(rat, script, ids, top_k=2)
+    played = play(rat, script, ids, top_k=2, max_steps=3)
     assert played.log == ["rat_draft", *["search", "rat_revise"] * 3, "answer_short"]
     assert played.searches == [(query, 2) for query in ids]
     contexts = [shown("a", "b"), "(none)", shown("c")]
@@ -359,28 +360,17 @@ def test_rat_revises_all_that_stands_so_far_with_each_step() -> None:
         FIELDS | {"context": context, "text": text} for context, text in zip(contexts, texts, strict=True)
     ]
     assert played.asked("answer_short", "context") == texts[2:]  # an empty revision leaves what stands
-    assert (played.answer, played.stops(), played.parse_failures()) == ("Dumfries", [], ["rat_revise"])
+    assert (played.answer, played.stops(), played.parse_failures()) == ("Dumfries", ["max_steps"], ["rat_revise"])
 
 
-@pytest.mark.parametrize(
-    ("question", "draft", "limit", "steps", "stops"),
-    [
-        (Q, "One.\nTwo.\nThree.", 2, ["One.", "Two."], ["max_steps"]),
-        (Q, "One.\nTwo.\nThree.", 3, ["One.", "Two.", "Three."], []),
-        (ZH, "1、他在珀斯。", 4, ["他在珀斯。"], []),
-        (Q, "\n", 4, [], []),  # without a draft nothing is searched
-    ],
-)
-def test_rat_takes_up_no_more_than_max_steps(
-    question: Question, draft: str, limit: int, steps: list[str], stops: list[str]
-) -> None:
-    texts = ["\n".join(steps[: number + 1]) for number in range(len(steps))]
-    script = by_stage(rat_draft=draft, rat_revise=texts, answer_short="A")
-    played = play(rat, script, question=question, max_steps=limit)
+@pytest.mark.parametrize(("draft", "steps"), [("1、他在珀斯。\n2、桥。", ["他在珀斯。", "桥。"]), ("\n", [])])
+def test_rat_ends_with_its_draft_and_without_one_searches_nothing(draft: str, steps: list[str]) -> None:
+    script = by_stage(rat_draft=draft, rat_revise=["甲。", "乙。"], answer_short="A")
+    played = play(rat, script, question=ZH, max_steps=2)
     assert played.log == ["rat_draft", *["search", "rat_revise"] * len(steps), "answer_short"]
-    assert played.queries() == [" ".join([question.question, *steps[: number + 1]]) for number in range(len(steps))]
-    assert (played.stops(), played.languages()) == (stops, {question.language})
-    assert played.asked("answer_short", "context") == (texts[-1:] or ["(none)"])
+    assert played.queries() == [f"{ZH.question} {text}" for text in ("他在珀斯。", "甲。 桥。")][: len(steps)]
+    assert (played.stops(), played.languages()) == ([], {"zh"})
+    assert played.asked("answer_short", "context") == (["乙。"] if steps else ["（无）"])
 
 
 # Adaptive-RAG
@@ -456,7 +446,7 @@ def test_flare_searches_with_the_sure_words_of_an_unsure_sentence_and_writes_it_
     assert played.answer == "Dumfries"
     assert played.log == ["search", "flare_sentence", "flare_sentence", "search", "flare_sentence", "flare_sentence"]
     assert played.searches == [(Q.question, 3), ("He was born in then.", 3)]
-    assert (played.stops(), played.parse_failures()) == (["answer reached"], [])
+    assert (played.stops(), played.parse_failures()) == ([REACHED], [])
     assert played.asked("flare_sentence", "context") == [shown(name) for name in "aabb"]
     first = "Telford built it."
     assert played.asked("flare_sentence", "text") == ["(none)", first, first, f"{first}\nHe was born in Dumfries."]
@@ -490,38 +480,26 @@ def test_flare_theta_decides_whether_and_beta_with_which_words_it_searches(
 
 
 @pytest.mark.parametrize(
-    ("sentences", "searches", "text", "reason"),
+    ("sentences", "queries", "text", "reason"),
     [
-        (["One.", "Two."], 1, "One. Two.", "max_sentences"),
-        (["One.", "One. Two."], 1, "One.", "nothing new written"),  # a repetition
-        ([" \n"], 1, "(none)", "nothing new written"),
-        (["Unsure@0.1 here.", ""], 2, "(none)", "nothing new written"),  # nothing when written anew
-        (["All@0.1 unsure.@0.1", "One.", "One."], 2, "One.", "nothing new written"),
+        (["One.", "Two."], [], "One. Two.", "max_sentences"),
+        (["One.", "One. Two."], [], "One.", NOTHING),  # a repetition
+        ([" \n"], [], "(none)", NOTHING),
+        (["Unsure@0.1 here.", ""], ["here."], "(none)", NOTHING),  # nothing when written anew
+        (["All@0.1 unsure.@0.1", "One.", "One."], [Q.question], "One.", NOTHING),
+        (["Final answer: <Dumfries>"], [], "Dumfries", REACHED),
+        (["Final answer: He. Or@0.1 she.", "Final answer: I.\nYes."], ["Final answer: He. she."], "I.\nYes.", REACHED),
+        (["桥由特尔福德建造。 他还活着@0.1 。", "最终答案：邓弗里斯"], [], "邓弗里斯", REACHED),
     ],
 )
-def test_flare_without_an_answer_answers_from_its_text(
-    sentences: list[str], searches: int, text: str, reason: str
+def test_flare_returns_an_answer_whole_and_without_one_answers_from_its_text(
+    sentences: list[str], queries: list[str], text: str, reason: str
 ) -> None:
-    played = play_flare(sentences, lambda _: [], max_sentences=2)
-    assert (played.stops(), len(played.searches), played.answer) == ([reason], searches, "A")
-    assert played.asked("answer_short", "context") == [text]
-
-
-@pytest.mark.parametrize(
-    ("sentences", "answer", "query"),
-    [
-        (["Final answer: <Dumfries>"], "Dumfries", None),
-        (["Final answer: Telford. Perhaps@0.1 not.", "Final answer: It was he.\nYes."], "It was he.\nYes.", "Telford."),
-        (["桥由特尔福德建造。 他还活着@0.1 。", "最终答案：邓弗里斯"], "邓弗里斯", None),
-    ],
-)
-def test_flare_returns_an_answer_whole_and_checks_all_of_it(
-    sentences: list[str], answer: str, query: str | None
-) -> None:
-    question = Q if answer.isascii() else ZH
-    played = play_flare(sentences, question=question)
-    assert (played.answer, played.stops(), played.languages()) == (answer, ["answer reached"], {question.language})
-    assert played.queries()[1:] == ([f"Final answer: {query} not."] if query else [])
+    question = Q if text.isascii() else ZH
+    played = play_flare(sentences, lambda _: [], question=question, max_sentences=2)
+    assert (played.stops(), played.queries()[1:], played.languages()) == ([reason], queries, {question.language})
+    contexts = [] if reason == REACHED else [text]
+    assert (played.asked("answer_short", "context"), played.answer) == (contexts, "A" if contexts else text)
 
 
 def test_flare_drafts_without_passages_and_searches_only_where_a_draft_is_unsure() -> None:
@@ -530,7 +508,7 @@ def test_flare_drafts_without_passages_and_searches_only_where_a_draft_is_unsure
     script = by_stage(flare_draft=drafts, flare_sentence=["He was born in Dumfries. So."])
     played = play(flare, script, {"He was born in then.": "ab"}, top_k=2)
     assert played.log == ["flare_draft", "flare_draft", "search", "flare_sentence", "flare_draft"]
-    assert (played.answer, played.stops()) == ("Dumfries", ["answer reached"])
+    assert (played.answer, played.stops()) == ("Dumfries", [REACHED])
     first = "Telford built it."
     assert played.asked("flare_draft", "text") == ["(none)", first, f"{first}\nHe was born in Dumfries."]
     fields = FIELDS | {"form": FORM, "context": shown("a", "b"), "text": first}
@@ -546,9 +524,8 @@ def test_ircot_searches_with_each_thought_and_the_reader_gets_the_passages_alone
     played = play(ircot, by_stage(ircot_thought=thoughts, answer_short=["Dumfries"]), ids, top_k=2)
     assert played.log == [*["search", "ircot_thought"] * 3, "answer_short"]
     assert played.searches == [(query, 2) for query in ids]
-    assert (played.answer, played.stops(), played.parse_failures()) == ("Dumfries", ["answer reached"], [])
-    first, second, _ = (thought.splitlines()[0] for thought in thoughts)
-    first = "Telford built it."
+    assert (played.answer, played.stops(), played.parse_failures()) == ("Dumfries", [REACHED], [])
+    first, second = [*ids][1:]
     assert played.llm.asked("ircot_thought") == [
         FIELDS | {"form": FORM, "context": shown(*names), "thoughts": text}
         for names, text in (("ab", "(none)"), ("abc", first), ("abcd", f"{first}\n{second}"))
@@ -559,13 +536,13 @@ def test_ircot_searches_with_each_thought_and_the_reader_gets_the_passages_alone
 @pytest.mark.parametrize(
     ("thoughts", "settings", "searches", "reason"),
     [
-        (["Final answer:\nDumfries"], {}, 1, "answer reached"),
-        (["So the final answer is: Perth."], {}, 1, "answer reached"),
-        (["桥是谁建的？他是苏格兰人。", "最终答案：邓弗里斯"], {"question": ZH}, 2, "answer reached"),
+        (["Final answer:\nDumfries"], {}, 1, REACHED),
+        (["So the final answer is: Perth."], {}, 1, REACHED),
+        (["桥是谁建的？他是苏格兰人。", "最终答案：邓弗里斯"], {"question": ZH}, 2, REACHED),
         ([], {"max_steps": 0}, 1, "max_steps"),
         ([f"Thought {step}." for step in range(8)], {"max_passages": 99}, 9, "max_steps"),  # eight by default
-        ([""], {}, 1, "nothing new written"),
-        (["One.", "One. Two."], {}, 2, "nothing new written"),
+        ([""], {}, 1, NOTHING),
+        (["One.", "One. Two."], {}, 2, NOTHING),
     ],
 )
 def test_ircot_stops(thoughts: list[str], settings: dict[str, Any], searches: int, reason: str) -> None:

@@ -1,6 +1,6 @@
 """The handle of a method: its trace, samples that vote, stages with a model of their own, and log-probabilities."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,16 @@ def client(server: Loopback, model: str = "tiny", **options: Any) -> LLM:
 
 
 @pytest.mark.parametrize(
-    ("answers", "chosen"),
-    [
-        (["Bath", "Dumfries.", "the Dumfries"], "Dumfries."),  # normalised they are the same
-        (["Bath", "Dumfries", "York"], "Bath"),  # all equally frequent: the first
-        (["Bath", "York", "Dumfries", "York", "Dumfries"], "York"),
-    ],
+    ("answers", "chosen"),  # normalised two are the same; all are equally frequent, so the first; and so of two
+    [("Bath|Dumfries.|the Dumfries", "Dumfries."), ("Bath|York", "Bath"), ("Bath|York|Ayr|York|Ayr", "York")],
 )
-def test_most_samples_decide(answers: Sequence[str], chosen: str) -> None:
-    played = play(vanilla, lambda ask: answers[ask.repeat], samples=len(answers))
+def test_most_samples_decide(answers: str, chosen: str) -> None:
+    samples = answers.split("|")
+    played = play(vanilla, lambda ask: samples[ask.repeat], samples=len(samples))
     assert played.answer == chosen
-    assert [ask.repeat for ask in played.llm.asks] == list(range(len(answers)))
+    assert [ask.repeat for ask in played.llm.asks] == list(range(len(samples)))
     assert len({ask.prompt for ask in played.llm.asks}) == len(played.searches) == 1
-    assert [event.event for event in played.trace] == ["search", *["ask"] * len(answers), "decision"]
+    assert [event.event for event in played.trace] == ["search", *["ask"] * len(samples), "decision"]
 
 
 def test_no_repeat_shares_a_sample_with_another_and_one_sample_is_the_method_itself() -> None:
