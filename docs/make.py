@@ -1,4 +1,4 @@
-"""Writes the tables of docs/results.md from the recordings: python docs/make.py, or with --check only says what differs.
+"""Writes the tables of docs/results.md from the recordings: python docs/make.py; --check only says what differs.
 
 A block begins with <!-- make NAME --> and ends with <!-- end -->; NAME is a function of this file.
 """
@@ -24,7 +24,7 @@ MULTIHOP = {"hotpotqa": "HotpotQA", "twowikimultihopqa": "2WikiMultiHopQA", "mus
 
 
 def scores(runs: Sequence[Run], metrics: Sequence[str], names: dict[str, str] | None = None) -> pd.DataFrame:
-    """Methods by data sets and metrics: mean and interval in %, a star where the difference to vanilla is significant."""
+    """Methods by data sets and metrics: mean and interval in %, a star for a significant difference to vanilla."""
     table = results(runs)
     table = table[table["metric"].isin(metrics) & (table["n"] > 0)]
     heads = {}
@@ -39,7 +39,7 @@ def scores(runs: Sequence[Run], metrics: Sequence[str], names: dict[str, str] | 
             ]
             title = f"{names[dataset]}, " if names else ""
             heads[f"{title}{METRIC_LABELS[metric]} (n = {rows['n'].max()})"] = pd.Series(cells, rows.index)
-    wide = pd.DataFrame(heads).reindex([name for name in runs[0].methods]).dropna(how="all").fillna("–")
+    wide = pd.DataFrame(heads).reindex(list(runs[0].methods)).dropna(how="all").fillna("–")
     return wide.rename(index=label_of).rename_axis("method").reset_index()
 
 
