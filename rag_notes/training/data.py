@@ -1,8 +1,9 @@
 """Makes the training data of a recipe from a data set, or plans what that will take."""
 
+import random
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 
 from hydra.utils import get_method
@@ -22,8 +23,9 @@ from rag_notes.methods.about import about_of, settings_of
 from rag_notes.options import did_you_mean
 from rag_notes.running.describe import describe
 from rag_notes.running.records import Condition
-from rag_notes.training.cards import card_table, write_examples
-from rag_notes.training.examples import Data, make_examples, training_questions
+from rag_notes.training.cards import write_examples
+from rag_notes.training.examples import FAILED, Data, make_examples
+from rag_notes.types import InputError, Question
 
 
 def load_data(name: str, options: Sequence[str]) -> tuple[Config, Data]:
@@ -44,43 +46,43 @@ def load_data(name: str, options: Sequence[str]) -> tuple[Config, Data]:
     return config, data
 
 
-async def make_training_data(
-    name: str, options: Sequence[str], tests: Sequence[str], *, plan: bool = False, progress: bool = True
-) -> str:
+async def make_training_data(name: str, options: Sequence[str], tests: Sequence[str], *, plan: bool = False) -> str:
     """Make the examples and write them with their data card; return a summary of them.
 
     Each of `tests` are the options of data sets that the model will be tested on, such as "dataset=hotpotqa limit=300".
-    With `plan` nothing is asked and written: the summary says what it takes, and how much of it is stored. Raises as
-    `load_data`, `training_questions`, `make_examples` and `write_examples`.
+    With `plan` nothing is asked and written: the summary says what it takes, and how much of it is stored. Raises
+    InputError where a question is also a test question, and as `load_data`, `make_examples` and `write_examples`.
     """
     config, data = load_data(name, options)
     about, settings, path = about_of(data.maker), settings_of(data.maker), here() / data.out
     (dataset,) = build_datasets(config)
-    others = {test: build_datasets(load_config(shlex.split(test))) for test in tests}
-    excluded = {test: [question for part in parts for question in part.questions] for test, parts in others.items()}
-    dataset = replace(dataset, questions=tuple(training_questions(data, dataset.questions, excluded)))
+    drawn = random.Random(data.seed).sample(dataset.questions, len(dataset.questions))[: data.questions]
+    others = [(test, part) for test in tests for part in build_datasets(load_config(shlex.split(test)))]
+    test_ids = {_text(question): f"{test}: {question.id}" for test, part in others for question in part.questions}
+    if shared := [f"{question.id} ({test_ids[_text(question)]})" for question in drawn if _text(question) in test_ids]:
+        raise InputError(
+            f"{len(shared)} questions of the training data are test questions: {', '.join(shared[:10])}; take other "
+            "ones, for example with offset and limit"
+        )
+    dataset = replace(dataset, questions=tuple(drawn))
     parts = build_retriever(config, dataset.corpus), build_llm(config, offline=plan), build_templates(config)
     async with parts[1] as llm:
-        batch = await make_examples(data, dataset.questions, *parts, stored_only=plan, progress=progress and not plan)
-    total = len(dataset.questions)
+        batch = await make_examples(data, drawn, *parts, plan=plan)
     if plan:
-        calls, complete = about.calls(settings) * total if about.calls else "?", batch.questions - batch.incomplete
+        calls = about.calls(settings) * len(drawn) if about.calls else "?"
+        complete = batch.questions - batch.dropped["all"][FAILED]
         return (
-            f"{total} questions, at most {calls} calls (fewer where sizes are reached earlier)\nstored: "
+            f"{len(drawn)} questions, at most {calls} calls (fewer where sizes are reached earlier)\nstored: "
             f"{llm.usage.stored} calls; {complete} questions are complete and give {len(batch.examples)} examples"
         )
-    info = describe({}, dataset, *parts, condition=Condition())
-    card = {
-        "name": name,
-        "source": about.source,
-        "settings": settings | {"questions": data.questions, "sizes": data.sizes, "seed": data.seed},
-        "dataset": {"name": dataset.name, "questions_sha256": info.dataset.sha256, "asked": total},
-        "retriever": info.retriever,
-        "llm": info.llm,
-        "prompt_set": info.prompt_set,
-        "prompts": parts[2].hashes(about.prompts),
-        "tests": list(tests),
-    }
-    card = write_examples(path, batch, card)
-    head = f"{path}: {len(batch.examples)} examples of {batch.questions} questions, sha256 {card['sha256']}"
-    return f"{head}\n\n{card_table(card).to_string(index=False)}\n\n{card['kinds'] or ''}".rstrip()
+    info = asdict(describe({}, dataset, *parts, condition=Condition()))
+    extent = {"questions": data.questions, "sizes": data.sizes, "seed": data.seed}
+    card = {"name": name, "source": about.source, "settings": settings | extent}
+    card |= {part: info[part] for part in ("dataset", "retriever", "llm", "prompt_set")}
+    card = write_examples(path, batch, card | {"prompts": parts[2].hashes(about.prompts), "tests": list(tests)})
+    sizes, dropped = card["sizes"], card["dropped"]
+    return f"{path}: {len(batch.examples)} examples of {batch.questions} questions: {sizes}; dropped: {dropped}"
+
+
+def _text(question: Question) -> str:
+    return " ".join(question.question.casefold().split())

@@ -8,95 +8,85 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from rag_notes.events import answered
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, RecordingMissError
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates, Value
 from rag_notes.retrieval.base import Retriever
 from rag_notes.terminal import progress_bar
-from rag_notes.types import InputError, NonNegative, Passage, Positive, Question
+from rag_notes.types import NonNegative, Passage, Positive, Question
 
 AT_ONCE = 64  # questions under way from the first that is not done, so that no slot of the client stays empty
+FAILED = "a call failed"
 
 
-@dataclass
-class Work:
-    """One question for a maker of examples: it asks and searches with `rag`, and adds and drops examples here.
+class Work(Rag):
+    """One question for a maker of examples, which asks and searches as a method does and adds and drops examples.
 
-    `random` is seeded by `seed` and the question's id. The data card has a histogram of `values`. With `stored_only` no
-    model may compute anything.
+    `random` is seeded by `seed` and the question's id. The data card has a histogram of `values`. In a `plan` no model
+    may compute anything.
     """
 
-    question: Question
-    llm: LLM
-    searcher: Searcher
-    templates: Templates
-    seed: int = 0
-    stored_only: bool = False
-    examples: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    dropped: list[tuple[str, str]] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
+    def __init__(
+        self, question: Question, llm: LLM, searcher: Searcher, templates: Templates, seed: int, *, plan: bool
+    ) -> None:
+        super().__init__(question, method="training-data", llm=llm, searcher=searcher, templates=templates)
+        self.random, self.store, self.plan = random.Random(f"{seed} {question.id}"), llm.store, plan
+        self.examples: list[tuple[str, dict[str, Any]]] = []
+        self.dropped: list[tuple[str, str]] = []
+        self.values: list[float] = []
 
-    def __post_init__(self) -> None:
-        self.random = random.Random(f"{self.seed} {self.question.id}")
-        self.rag = self._rag(self.llm)
+    def messages(self, stage: str, fields: Mapping[str, Value], **sampling: str) -> list[dict[str, str]]:
+        """Return the messages of a stage's prompt as the client sends them, with another `system` where it is given."""
+        prompt = self._templates.fill(stage, self.question.language, fields)
+        messages: list[dict[str, str]] = _with_sampling(self._llm.of(stage), sampling).request(prompt)["messages"]
+        return messages
 
-    def _rag(self, llm: LLM) -> Rag:
-        return Rag(self.question, method="training-data", llm=llm, searcher=self.searcher, templates=self.templates)
-
-    def prompt(self, stage: str, **fields: Value) -> str:
-        """Return the prompt of a stage as a method asks it."""
-        return self.templates.fill(stage, self.question.language, fields)
-
-    async def sample(self, stage: str, prompt: str, samplings: Sequence[Mapping[str, float]]) -> list[str]:
+    async def sample(
+        self, stage: str, fields: Mapping[str, Value], samplings: Sequence[Mapping[str, float]]
+    ) -> list[str]:
         """Return the distinct responses to a prompt, one sampling each; empty ones and those cut short are left out."""
-        rags = [self._rag(_with_sampling(self.llm, **sampling)) for sampling in samplings]
-        await asyncio.gather(*(rag.ask_text(stage, prompt) for rag in rags))
-        asks = [answered(rag.trace)[0] for rag in rags]
-        return list(dict.fromkeys(ask.response for ask in asks if ask.response and ask.finish_reason != "length"))
+        prompt = self._templates.fill(stage, self.question.language, fields)
+        llms = [_with_sampling(self._llm.of(stage), sampling) for sampling in samplings]
+        responses = await asyncio.gather(*(llm.ask(prompt) for llm in llms))
+        return list(dict.fromkeys(one.text for one in responses if one.text and one.finish_reason != "length"))
 
     def is_gold(self, passage: Passage) -> bool:
         """Return whether the data set lists a passage as gold, by its id or, where it has no ids, by its title."""
-        if self.question.gold_ids:
-            return passage.id in self.question.gold_ids
-        return passage.title in self.question.gold_titles
+        ids, titles = self.question.gold_ids, self.question.gold_titles
+        return passage.id in ids if ids else passage.title in titles
 
-    def learn(self, stage: str, prompt: str, *, system: str = "", kind: str = "", **responses: str) -> None:
+    def learn(
+        self, stage: str, fields: Mapping[str, Value], *, system: str = "", kind: str = "", **responses: str
+    ) -> None:
         """Add an example in TRL's conversational format: `completion`, or `chosen` and `rejected`.
 
         `system` replaces the system message. The data card counts the examples of each `kind`.
         """
-        llm = _with_sampling(self.llm.of(stage), system=system) if system else self.llm.of(stage)
-        example = {"stage": stage, "question_id": self.question.id, "prompt": llm.request(prompt)["messages"]}
-        messages = {name: [{"role": "assistant", "content": text}] for name, text in responses.items()}
-        self.examples.append((kind, example | messages))
+        prompt = self.messages(stage, fields, **({"system": system} if system else {}))
+        texts = {name: [{"role": "assistant", "content": text}] for name, text in responses.items()}
+        self.examples.append((kind, {"stage": stage, "question_id": self.question.id, "prompt": prompt, **texts}))
 
     def drop(self, stage: str, reason: str) -> None:
         """Count a sample of a stage that gives no example."""
         self.dropped.append((stage, reason))
 
 
-def _with_sampling(llm: LLM, **settings: Any) -> LLM:
-    """Return an LLM, with those of its stages, that samples by other settings and shares everything else."""
+def _with_sampling(llm: LLM, sampling: Mapping[str, Any]) -> LLM:
+    """Return an LLM that samples by other settings and shares everything else."""
     other = copy.copy(llm)
-    other.sampling = llm.sampling | settings
-    other.stages = {stage: _with_sampling(stage_llm, **settings) for stage, stage_llm in llm.stages.items()}
+    other.sampling = {**llm.sampling, **sampling}
     return other
-
-
-Maker = Callable[[Work], Awaitable[None]]
-"""Makes the examples of one question."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """The training data to make: its maker, and how much of it.
+    """The training data to make: `maker` makes the examples of one question, the rest says how many are made.
 
     `questions` are drawn at random by `seed` (None: all). `sizes` limits the examples of a stage: the making ends once
     all stages in it are complete. `out` is the file to write.
     """
 
-    maker: Maker
+    maker: Callable[[Work], Awaitable[None]]
     _: KW_ONLY
     out: str
     questions: Positive | None = None
@@ -106,54 +96,12 @@ class Data:
 
 @dataclass
 class Batch:
-    """The examples of several questions with their kinds, and the numbers of samples dropped by stage and reason.
-
-    `incomplete` counts the questions of which a response is not stored.
-    """
+    """The examples of several questions with their kinds, the samples dropped by stage and reason, and the values."""
 
     questions: int = 0
     examples: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     dropped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     values: list[float] = field(default_factory=list)
-    incomplete: int = 0
-
-    def add(self, work: Work, error: LLMError | None, missing: dict[str, int]) -> None:
-        """Add what came of a question; `missing` has how many examples of a stage are still to be made."""
-        self.questions += 1
-        if isinstance(error, RecordingMissError):
-            self.incomplete += 1
-        elif error is not None:
-            work.drop("all", "a call failed")
-        else:
-            self.values += work.values
-            for kind, example in work.examples:
-                if missing.get(stage := example["stage"]) != 0:
-                    self.examples.append((kind, example))
-                    missing[stage] = missing.get(stage, 0) - 1  # never 0 again where it has no limit
-        for stage, reason in work.dropped:
-            self.dropped[stage][reason] += 1
-
-
-def training_questions(
-    data: Data, questions: Sequence[Question], tests: Mapping[str, Sequence[Question]]
-) -> list[Question]:
-    """Return the questions to make examples of, in random order by the seed.
-
-    `tests` are the questions that the model will be tested on, by data set. Raises InputError where one is in both.
-    """
-    test_ids = {_text(question): f"{name}: {question.id}" for name, part in tests.items() for question in part}
-    drawn = random.Random(data.seed).sample(list(questions), len(questions))[: data.questions]
-    if shared := [f"{question.id} ({test_ids[_text(question)]})" for question in drawn if _text(question) in test_ids]:
-        names = ", ".join(shared[:10]) + ", ..." * (len(shared) > 10)
-        raise InputError(
-            f"{len(shared)} questions of the training data are test questions: {names}; take other ones, "
-            "for example with offset and limit"
-        )
-    return drawn
-
-
-def _text(question: Question) -> str:
-    return " ".join(question.question.casefold().split())
 
 
 async def make_examples(
@@ -163,36 +111,44 @@ async def make_examples(
     llm: LLM,
     templates: Templates,
     *,
-    stored_only: bool = False,
-    progress: bool = True,
+    plan: bool = False,
 ) -> Batch:
     """Make the examples of these questions until `data.sizes` are reached; `llm` must be entered.
 
-    A failed call drops its question. With `stored_only` a response that is not stored makes its question incomplete;
-    otherwise RecordingMissError is raised where the network is forbidden, and FatalLLMError where no call can succeed.
+    A failed call drops its question, in a `plan` also a response that is not stored. Otherwise that raises
+    RecordingMissError where the network is forbidden. Raises FatalLLMError where no call can succeed.
     """
     batch, searcher, window = Batch(), Searcher(retriever), asyncio.Semaphore(AT_ONCE)
     missing = dict(data.sizes or {})
-    fatal = (FatalLLMError,) if stored_only else (FatalLLMError, RecordingMissError)
 
-    async def attempt(question: Question) -> tuple[Work, LLMError | None]:
+    async def attempt(question: Question) -> Work:
         await window.acquire()
-        work = Work(question, llm, searcher, templates, data.seed, stored_only)
+        work = Work(question, llm, searcher, templates, data.seed, plan=plan)
         try:
             await data.maker(work)
         except LLMError as error:
-            if isinstance(error, fatal):
+            if isinstance(error, FatalLLMError) or (isinstance(error, RecordingMissError) and not plan):
                 raise
-            return work, error
-        return work, None
+            work.examples, work.values = [], []
+            work.drop("all", FAILED)
+        return work
 
-    with progress_bar("training data", len(questions), unit="question", disable=not progress) as bar:
+    with progress_bar("training data", len(questions), unit="question") as bar:
         tasks = [asyncio.create_task(attempt(question)) for question in questions]
         try:
             for task in tasks:  # in the order of the questions, however fast each is answered
-                if data.sizes and not any(missing[stage] for stage in data.sizes):
+                if missing and not any(missing.values()):
                     break
-                batch.add(*await task, missing)
+                work = await task
+                batch.questions += 1
+                batch.values += work.values
+                for stage, reason in work.dropped:
+                    batch.dropped[stage][reason] += 1
+                for kind, example in work.examples:
+                    stage = example["stage"]
+                    if missing.get(stage, 1):
+                        batch.examples.append((kind, example))
+                        missing |= {stage: missing[stage] - 1} if stage in missing else {}
                 window.release()
                 bar.update(1)
         finally:
