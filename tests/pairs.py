@@ -37,4 +37,4 @@ def examples_of(
     """Make the examples of one question by a script."""
     llm = llm or ScriptedLLM(answer if callable(answer) else by_stage(**answer))
     data = Data(partial(maker, **settings), out="unused")
-    return asyncio.run(make_examples(data, [question], ScriptedRetriever(hits), llm, Templates(), progress=False))
+    return asyncio.run(make_examples(data, [question], ScriptedRetriever(hits), llm, Templates()))

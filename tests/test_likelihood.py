@@ -71,7 +71,7 @@ def test_sentences_are_chosen_by_how_much_they_raise_the_probability_of_the_answ
     def chosen(threshold: float) -> tuple[list[str], list[float]]:
         settings: dict[str, Any] = {"labels": "gold", "sentences": "cxmi", "scorer": str(tiny), "threshold": threshold}
         data, llm = Data(partial(content_filter, **settings), out="unused"), ScriptedLLM(lambda _: "")
-        batch = asyncio.run(make_examples(data, [question], retriever, llm, Templates(), progress=False))
+        batch = asyncio.run(make_examples(data, [question], retriever, llm, Templates()))
         examples = [example for _, example in batch.examples if "sentence" in example["stage"]]
         return [example["completion"][0]["content"] for example in examples], batch.values
 

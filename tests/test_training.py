@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ import pytest
 
 from rag_notes.cli import main
 from rag_notes.config import call, load_settings
-from rag_notes.files import DiskFullError
 from rag_notes.llm.client import LLM
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.amber import useful
@@ -148,10 +146,6 @@ def test_another_recipe_is_refused_and_a_finished_one_left_as_it_is(tiny: Path, 
     message = r"another recipe: epochs \(was 1\.0, is 2\.0\), seed \(was 42, is 1\); name another folder with out="
     with pytest.raises(InputError, match=message):
         trained("sft", tiny, labels, out, epochs=2.0, seed=1, **LORA)
-    begun = tmp_path / "begun"  # by a command that ended before anything was measured or trained
-    begun.mkdir()
-    shutil.copy(out / "recipe.json", begun)
-    assert trained("sft", tiny, labels, begun, epochs=2.0, **LORA)["steps"] == 2 * metrics["steps"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="is not empty and holds no training"):
@@ -166,10 +160,6 @@ def test_settings_and_models_that_do_not_fit_are_refused(tiny: Path, labels: Pat
     with pytest.raises(InputError, match="lora_layers=1 is about adapters; give lora_rank, too"):
         trained("sft", tiny, labels, tmp_path / "b", lora_layers=1)
     assert not list(tmp_path.iterdir())  # nothing is begun that could not be gone on with
-    bare = tmp_path / "bare"
-    shutil.copytree(tiny, bare, ignore=shutil.ignore_patterns("chat_template.jinja"))
-    with pytest.raises(InputError, match="bare: has no chat template, and all prompts are chat messages"):
-        trained("sft", bare, labels, tmp_path / "c")
 
 
 KILLED = """
@@ -222,10 +212,10 @@ def room_for(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [10_000, 40_000], ids=["the adapter", "the optimizer"])
-def test_a_full_disk_is_said_and_the_same_command_goes_on(tiny: Path, labels: Path, tmp_path: Path, size: int) -> None:
+def test_after_a_full_disk_the_same_command_goes_on(tiny: Path, labels: Path, tmp_path: Path, size: int) -> None:
     whole = trained("sft", tiny, labels, tmp_path / "whole", **LORA)
     out = tmp_path / "out"
-    with room_for(size), pytest.raises(DiskFullError, match="make room and run the same command again"):
+    with room_for(size), pytest.raises(Exception, match=r"File too large|PytorchStreamWriter failed|unexpected pos"):
         trained("sft", tiny, labels, out, **LORA)
     assert trained("sft", tiny, labels, out, **LORA) == whole
     assert weights(out) == weights(tmp_path / "whole")
@@ -258,7 +248,7 @@ def test_from_examples_to_a_method_that_asks_the_trained_model(
     data = Data(partial(content_filter, labels="gold", top_k=2), out="unused")
     retriever = ScriptedRetriever(lambda _: ["a", "b"])
     llm = ScriptedLLM(lambda _: "never asked")
-    batch = asyncio.run(make_examples(data, questions, retriever, llm, Templates("small"), progress=False))
+    batch = asyncio.run(make_examples(data, questions, retriever, llm, Templates("small")))
     path = tmp_path / "filter.jsonl"
     write_examples(path, batch, {"name": "content_filter"})
     assert len(read_examples(path, ("completion",))[0]) == 8

@@ -19,13 +19,12 @@ from rag_notes.llm.store import ResponseStore, request_key
 from rag_notes.methods.about import about_of, settings_of
 from rag_notes.options import CONF, choices
 from rag_notes.prompts.templates import Templates
-from rag_notes.training.cards import card_of, read_examples, write_examples
+from rag_notes.training.cards import read_examples, write_examples
 from rag_notes.training.chain_of_note import chain_of_note
 from rag_notes.training.content_filter import content_filter
 from rag_notes.training.data import load_data
 from rag_notes.training.dnalign import dnalign
-from rag_notes.training.examples import AT_ONCE, Batch, Data, Maker, Work, make_examples, training_questions
-from rag_notes.training.likelihood import served_log_probability
+from rag_notes.training.examples import AT_ONCE, Batch, Data, Work, make_examples
 from rag_notes.types import InputError, Question
 from tests.loopback import Loopback
 from tests.pairs import DNALIGN, HITS, NINE, examples_of
@@ -96,7 +95,7 @@ def test_the_number_of_passages_is_drawn_for_each_question_by_the_seed() -> None
         retriever = ScriptedRetriever(lambda _: HITS)
         maker = partial(dnalign, temperatures=[0.1], top_ps=[0.1])
         llm, data = ScriptedLLM(lambda _: "the same"), Data(maker, out="unused", seed=seed)
-        asyncio.run(make_examples(data, questions, retriever, llm, Templates(), progress=False))
+        asyncio.run(make_examples(data, questions, retriever, llm, Templates()))
         return [top_k for _, top_k in retriever.searches]
 
     assert set(drawn(1)) == set(range(3, 10))
@@ -170,48 +169,6 @@ def test_content_filter_labels_of_a_model_are_read_behind_its_explanation() -> N
     assert result.dropped["amber_chunk_filter"] == {"the label cannot be read": 1}
 
 
-def test_sentences_are_chosen_by_an_endpoint_s_log_probabilities(tmp_path: Path) -> None:
-    question = replace(Q, answers=("Text of a",), gold_ids=("a",))
-    settings: dict[str, Any] = {"labels": "gold", "sentences": "cxmi", "top_k": 1}
-
-    async def scored_by(llm: LLM) -> Batch:
-        retriever, data = ScriptedRetriever(lambda _: ["a"]), Data(partial(content_filter, **settings), out="unused")
-        async with llm:
-            return await make_examples(data, [question], retriever, llm, Templates(), progress=False)
-
-    store = ResponseStore(tmp_path / "responses.sqlite")
-    with Loopback(tmp_path / "gives", logprobs=True) as server:
-        batch = asyncio.run(scored_by(LLM("tiny", store=store, base_url=server.base_url)))
-        assert len(server.seen()) == 2  # with the sentence and without, each once although no text comes back
-    assert batch.values == [0.0]  # the server finds the answer as likely after anything
-    assert completions(batch, "sentence") == ["Text of a."]
-    assert [response.finish_reason for _, _, response in store.rows()] == ["scored", "scored"]
-    again = asyncio.run(scored_by(LLM("tiny", store=store)))  # no endpoint: all is stored
-    assert again.examples == batch.examples
-    with (
-        Loopback(tmp_path / "silent") as server,
-        pytest.raises(FatalLLMError, match="gives no log-probabilities of pro"),
-    ):
-        asyncio.run(scored_by(LLM("tiny", store=ResponseStore(":memory:"), base_url=server.base_url)))
-
-
-def test_the_log_probability_of_an_answer_is_the_sum_of_its_tokens(tmp_path: Path) -> None:
-    async def value(server: Loopback, answer: str) -> float:
-        store = ResponseStore(":memory:")
-        async with LLM("tiny", store=store, base_url=server.base_url, system="Be brief.") as llm:
-            total = await served_log_probability(llm, "Who invented it?", answer)
-        ((_, request, _),) = store.rows()
-        assert [part["role"] for part in request["messages"]] == ["system", "user", "assistant"]
-        assert (request["messages"][-1]["content"], request["max_tokens"]) == (answer, 1)
-        return total
-
-    with Loopback(tmp_path / "log", logprobs=True) as server:
-        assert asyncio.run(value(server, "Alexander Graham Bell")) == -(9 + 6 + 4)  # a letter is -1 there
-        assert asyncio.run(value(server, "it? Bell")) == -(3 + 4)
-        with pytest.raises(LLMError, match="do not spell the answer ''"):
-            asyncio.run(value(server, ""))
-
-
 @pytest.mark.parametrize(
     ("written", "answers", "kind", "reason"),
     [
@@ -254,24 +211,12 @@ def test_baselines_and_hybrid_are_trained_on_the_same_questions() -> None:
     assert yes_no.dropped == {"chain_of_note": {"not a question with a short gold answer": 1}}
 
 
-def test_test_questions_never_enter_training_data() -> None:
-    questions = [Question(f"q{n}", f"Who is number {n}?", ("x",)) for n in range(30)]
-    data = Data(partial(chain_of_note), out="unused", questions=20, seed=3)
-    drawn = training_questions(data, questions, {"other": [Question("t1", "Who are you?")]})
-    assert len({question.id for question in drawn}) == 20
-    assert drawn == training_questions(data, questions, {}) != questions[:20]
-    test = [Question("t1", f" who is  number {drawn[0].id[1:]}? "), Question("t2", drawn[4].question)]
-    error = rf"2 questions .* test questions: {drawn[0].id} \(mini: t1\), {drawn[4].id} \(mini: t2\); take other ones"
-    with pytest.raises(InputError, match=error):
-        training_questions(data, questions, {"mini": test})
-
-
 def ninety(
-    maker: Maker, sizes: dict[str, int] | None = None, answer: Answer = lambda _: "?"
+    maker: Any, sizes: dict[str, int] | None = None, answer: Answer = lambda _: "?"
 ) -> tuple[Batch, ScriptedLLM]:
     questions, llm = [replace(GOLD, id=f"q{n}") for n in range(90)], ScriptedLLM(answer)
     data, retriever = Data(maker, out="unused", sizes=sizes), ScriptedRetriever(lambda _: HITS)
-    return asyncio.run(make_examples(data, questions, retriever, llm, Templates(), progress=False)), llm
+    return asyncio.run(make_examples(data, questions, retriever, llm, Templates())), llm
 
 
 def test_the_making_ends_where_the_sizes_are_reached() -> None:
@@ -290,7 +235,7 @@ def test_a_slow_question_lets_those_after_it_begin_and_changes_no_example() -> N
         done.append(work.question.id)
         if len(done) == AT_ONCE - 1:
             rest.set()
-        work.learn("note_init", work.prompt("retrieve_read", question="?", context=[], form=""), completion="!")
+        work.learn("note_init", {"context": [], "question": "?"}, completion="!")
 
     batch, _ = ninety(slow_first, {"note_init": 80})
     assert done.index("q0") == AT_ONCE - 1
@@ -408,13 +353,15 @@ def test_a_file_that_cannot_be_trained_on_is_refused_with_its_line(tmp_path: Pat
     path = tmp_path / "pairs.jsonl"
     with pytest.raises(InputError, match=r"pairs\.jsonl\.card\.json: no such file; `rag-notes training-data` makes"):
         read_examples(path, ("chosen", "rejected"))
-    with pytest.raises(InputError, match=r"no examples came of 1 questions \(note_init: \{'all the same': 1\}\)"):
+    with pytest.raises(
+        InputError, match=r"no examples came of 1 questions; dropped: \{'note_init': \{'all the same': 1\}\}"
+    ):
         script = DNALIGN | {"note_init": "one", "answer_short": "one"}
         nothing = examples_of(dnalign, script, temperatures=NINE, top_ps=NINE)
         nothing.dropped.pop("answer_short")
         write_examples(path, nothing, {})
     write_examples(path, examples_of(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE), {})
-    with pytest.raises(InputError, match=r"line 1: has no completion, which this training needs"):
+    with pytest.raises(InputError, match=r"its examples have no completion, which this training needs"):
         read_examples(path, ("completion",))
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("Dumfries", "Leeds"), encoding="utf-8")
@@ -427,6 +374,3 @@ def test_examples_with_the_line_ends_of_unicode_are_read_back(tmp_path: Path) ->
     example = {"stage": "s", "question_id": "q", "prompt": message(text), "completion": message(text)}
     write_examples(path, Batch(questions=1, examples=[("", example)]), {"name": "one"})
     assert read_examples(path, ("completion",))[0] == [example]
-    card_of(path).write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match=r"e\.jsonl\.card\.json: is no JSON"):
-        read_examples(path, ("completion",))

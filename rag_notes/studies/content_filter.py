@@ -63,7 +63,8 @@ def filter_rates(
     """
     cells = paper_cells().query("paper == 'amber' and table == 'text'")
     paper = {_PAPER.get(row["metric"]): row["value"] / 100 for row in cells.to_dict("records")}
-    rows, scores = [], []
+    rows: list[tuple[Any, ...]] = []
+    scores = []
     for value, group in verdicts.groupby(by, sort=False):
         rows += [(value, rate, *(len(group.query(part)) for part in parts)) for rate, parts in _RATES.items()]
         rows.append((value, "F1", None, None))

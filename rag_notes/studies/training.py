@@ -27,10 +27,10 @@ _FREE = ("model", "trained_on", "base", "system", "stages")  # may differ; a sys
 async def run(config: Config, *, progress: bool = True) -> "TrainingStudy":
     """Read trainings, and the finished runs of trained models with those of the models that they were trained from.
 
-    Nothing is run. With data sets or methods in the configuration, only runs of these are read. Raises InputError where
-    a folder of `study.trainings` holds no finished training, and RecordError where a run cannot be read.
+    With data sets or methods in the configuration, only runs of these are read. Raises as `load_training` and
+    `rag_notes.running.records.load_run`.
     """
-    del progress  # reading takes a moment
+    del progress  # nothing is run, and reading takes a moment
     shipped = sorted(file.parent for file in PUBLISHED.glob(f"trainings/*/{RECIPE}"))
     trainings = [load_training(folder) for folder in config.study.trainings or shipped]
     runs = {folder.name: load_run(folder) for folder in run_folders(here() / config.runs)}
@@ -78,8 +78,8 @@ def before_and_after(runs: Iterable[Run]) -> list[BeforeAfter]:
                 after.info.llm,
                 [one.settings.get("chunk_threshold") for one in after.info.methods.values()],
             )
-            names = dict.fromkeys([llm["model"], *(stage["model"] for stage in llm.get("stages", {}).values())])
-            models = " and ".join(name.removeprefix(llm["base"]).lstrip("-") for name in names if name != llm["base"])
+            used = dict.fromkeys([llm["model"], *(stage["model"] for stage in llm.get("stages", {}).values())])
+            models = " and ".join(name.removeprefix(llm["base"]).lstrip("-") for name in used if name != llm["base"])
             threshold = next((f"threshold {value:g}" for value in thresholds if value is not None), "")
             pairs.append(BeforeAfter(before, after, llm["trained_on"], models, threshold))
     for index, pair in enumerate(pairs):
@@ -147,24 +147,21 @@ class TrainingStudy(Study):
         return table.join(with_shares(counts, self.config.confidence)[["low", "high"]])
 
     @cached_property
-    def comparisons(self) -> list[Comparison]:
-        """The comparison of each pair of runs, as they are published: with the traces in their frames."""
+    def comparisons(self) -> list[tuple[BeforeAfter, Comparison]]:
+        """Each pair with the comparison of its runs, as they are published: with the traces in their frames."""
         runs = [(without_text(pair.before), without_text(pair.after)) for pair in self.pairs]
-        return [compare_runs(*pair, names=("before", "after"), **self.tests) for pair in runs]
+        compared = [compare_runs(*both, names=("before", "after"), **self.tests) for both in runs]
+        return list(zip(self.pairs, compared, strict=True))
 
     def table(self) -> pd.DataFrame:
         """Return a row for each pair of runs, method and metric, as `compare_runs`; differences are after - before."""
         tables = [
-            comparison.table.assign(dataset=pair.before.label, trained_on=pair.trained_on)
-            for pair, comparison in zip(self.pairs, self.comparisons, strict=True)
+            one.table.assign(dataset=pair.before.label, trained_on=pair.trained_on) for pair, one in self.comparisons
         ]
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
     def declined(self) -> pd.DataFrame:
-        """Return the share of declined questions before and after, of those with an answer that both runs answered.
-
-        It is Chain-of-Note's reject rate (Table 4), with Wilson's interval, as `with_shares`.
-        """
+        """Return Chain-of-Note's reject rate (Table 4) on the questions with an answer, as `with_shares`."""
         rows = []
         for key, questions in self._questions():
             scores = questions.reindex(columns=["rejected_a", "rejected_b"]).dropna().astype(int)
@@ -173,10 +170,7 @@ class TrainingStudy(Study):
         return with_shares(pd.DataFrame(rows, columns=[*_KEY, "when", "count", "of"]), self.config.confidence)
 
     def parse_failures(self) -> pd.DataFrame:
-        """Return the share of a stage's responses that could not be read, before and after, as `with_shares`.
-
-        Stages all of whose responses were read in both have no row.
-        """
+        """Return the share of responses that could not be read, before and after, of stages that had any."""
         rows = []
         for key, questions in self._questions():
             for when, side in (("before", "a"), ("after", "b")):
@@ -190,7 +184,7 @@ class TrainingStudy(Study):
 
     def _questions(self) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
         """Yield data set, training data and method with the questions compared, for each pair and method."""
-        for pair, comparison in zip(self.pairs, self.comparisons, strict=True):
+        for pair, comparison in self.comparisons:
             for method, questions in comparison.questions.groupby("method_a", sort=False):
                 yield (pair.before.label, pair.trained_on, str(method)), questions
 
@@ -203,8 +197,8 @@ class TrainingStudy(Study):
         for pair in self.pairs:
             if pair.data == "content_filter":
                 before, after = chunk_verdicts([pair.before]), chunk_verdicts([pair.after])
-                name = ", ".join(filter(None, [pair.before.label, pair.variant]))
-                names = [f"{name}, before", ", ".join(filter(None, [name, "after", pair.threshold]))]
-                for label, rows, others in zip(names, (before, after), (after, before), strict=True):
+                for when, rows, others in (("before", before, after), ("after", after, before)):
+                    words = pair.before.label, pair.variant, when, pair.threshold if when == "after" else ""
+                    label = ", ".join(filter(None, words))
                     parts.setdefault(label, rows[rows["question_id"].isin(others["question_id"])].assign(dataset=label))
         return pd.concat([*parts.values()] or [chunk_verdicts([])], ignore_index=True)

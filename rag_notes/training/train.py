@@ -49,12 +49,10 @@ def train(
     `batch_size` examples make a step, `device_batch_size` of them at once on each device. `lora_rank` trains adapters
     on all linear layers of weights of `dtype`, or of the last `lora_layers` blocks alone; `merge` adds them to the
     weights in the end. Without it all parameters are trained in single precision, with `dtype` as mixed precision on a
-    GPU. Examples longer than `max_length` tokens are left out and counted. The examples of a share `held_out` of the
-    questions are not trained on, and measured before and after. A checkpoint is written every `save_every` steps: the
-    same command continues from the last complete one and leaves a finished folder as it is.
-
-    `out` gets the model or adapter (safetensors), its tokenizer, recipe.json (settings, versions, data card) and
-    metrics.json. Raises InputError where the examples or the model do not fit, or the folder holds another recipe.
+    GPU. Examples longer than `max_length` tokens are left out and counted; those of a share `held_out` of the questions
+    are measured before and after instead. The same command continues from the last of the checkpoints, which are
+    written every `save_every` steps. `out` gets the model or adapter, its tokenizer, recipe.json and metrics.json.
+    Raises InputError where the examples or the model do not fit, or the folder holds another recipe.
     """
     settings: dict[str, Any] = {"objective": objective, "beta": beta, "learning_rate": learning_rate, "epochs": epochs}
     settings |= {"batch_size": batch_size, "device_batch_size": device_batch_size, "max_length": max_length}
@@ -118,16 +116,15 @@ def _length(example: Mapping[str, Any], tokenizer: Any, responses: Sequence[str]
 
 
 def _begin(folder: Path, settings: Mapping[str, Any], card: Mapping[str, Any]) -> None:
-    """Write the recipe of a new folder, or check that the training under way there has the same one."""
+    """Write the recipe of a new folder, or check that the training in it has the same one."""
     file = folder / RECIPE
-    if file.exists() and (folder / METRICS).exists():
+    if file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))["settings"]
         if changed := sorted(name for name in settings if before.get(name) != settings[name]):
             differ = ", ".join(f"{name} (was {before.get(name)!r}, is {settings[name]!r})" for name in changed)
             raise InputError(f"{folder}: holds a training with another recipe: {differ}; name another folder with out=")
         return
-    # A training that was killed in its first evaluation has left these two.
-    if folder.exists() and {path.name for path in folder.iterdir()} - {RECIPE, "checkpoints"}:
+    if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: is not empty and holds no training; name another folder with out=")
     versions = {name: str(needed(name, "train").__version__) for name in _PACKAGES}
     write_json(file, {"settings": settings, "versions": versions, "data": card})
