@@ -30,25 +30,12 @@ CARD = {
     "settings": {"scorer": "/home/me/models/base", "top_k": 5},
     "tests": ["dataset=hotpotqa dataset.hotpotqa.path=/home/me/secret.json"],
 }
-RECIPE = {
-    "settings": {
-        "base_model": "/home/me/models/base",
-        "objective": "sft",
-        "lora_rank": 16,
-        "learning_rate": 1e-4,
-        "epochs": 1.0,
-    },
-    "versions": {"torch": "2"},
-    "data": CARD,
-}
+SETTINGS = {"base_model": "/home/me/models/base", "objective": "sft", "lora_rank": 16}
+RECIPE = {"settings": SETTINGS, "versions": {"torch": "2"}, "data": CARD}
 METRICS = {
-    "examples": 5,
-    "trained_on": 4,
-    "held_out": 8,
-    "too_long": {},
+    **{"examples": 5, "trained_on": 4, "held_out": 8, "too_long": {}, "steps": 2},
     "before": {"eval_loss": 2.0, "eval_rewards/accuracies": 0.5},
     "after": {"eval_loss": 0.5, "eval_rewards/accuracies": 0.75, "eval_only": 1.0},
-    "steps": 2,
     "log": [{"loss": 3.0, "rewards/accuracies": 0.5}, {"loss": 1.0, "rewards/accuracies": 1.0}],
 }
 

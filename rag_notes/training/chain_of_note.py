@@ -6,8 +6,7 @@ from rag_notes.methods.about import ANSWER_FORMAT, DIRECT, About
 from rag_notes.methods.parse import parse_final_answer
 from rag_notes.metrics.answer import is_rejection, score_answer
 from rag_notes.metrics.retrieval import answer_in_passages
-from rag_notes.prompts.templates import Value
-from rag_notes.training.examples import Work
+from rag_notes.training.examples import Fields, Work
 from rag_notes.types import Positive
 
 ABOUT = About(
@@ -51,7 +50,7 @@ async def chain_of_note(
         return work.drop("chain_of_note", "wrong answer")
     kind = "relevant" if answerable else "unknown" if is_rejection(answer) else "context"
     gold, text, hybrid = question.answers[0], work.question_text(unknown=unknown), system == "hybrid"
-    fields: dict[str, Value] = {"question": text, "context": passages, "form": work.answer_format}
+    fields: Fields = {"question": text, "context": passages, "form": work.answer_format}
     if system == "notes" or hybrid:
         work.learn("chain_of_note", fields, system=notes_word * hybrid, kind=kind, completion=notes)
     if system == "retrieve_read" or hybrid:

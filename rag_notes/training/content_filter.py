@@ -8,8 +8,7 @@ from typing import Literal
 from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.parse import parse_choice, parse_sentences
 from rag_notes.metrics.retrieval import answer_in_passages
-from rag_notes.prompts.templates import Value
-from rag_notes.training.examples import Work
+from rag_notes.training.examples import Fields, Work
 from rag_notes.training.likelihood import log_probability
 from rag_notes.types import InputError, Passage, Positive
 
@@ -47,7 +46,7 @@ async def content_filter(
     passages = await work.search(question.question, top_k)
     verdicts = await asyncio.gather(*(_label(work, passage, labels) for passage in passages))
     for passage, label in zip(passages, verdicts, strict=True):
-        fields: dict[str, Value] = {"context": [passage], "question": question.question}
+        fields: Fields = {"context": [passage], "question": question.question}
         if label is None:
             work.drop("amber_chunk_filter", "the label cannot be read")
         else:

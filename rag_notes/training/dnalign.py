@@ -13,8 +13,7 @@ from rag_notes.methods.note import JOINED_LENGTH
 from rag_notes.methods.parse import parse_lines
 from rag_notes.metrics.answer import score_answer, tokens
 from rag_notes.metrics.retrieval import answer_in_passages
-from rag_notes.prompts.templates import Value
-from rag_notes.training.examples import Work
+from rag_notes.training.examples import Fields, Work
 from rag_notes.types import Passage, Positive, Question
 
 ABOUT = About(
@@ -52,7 +51,7 @@ async def dnalign(
     passages = await work.search(question, top_k)
 
     stage = f"answer_{work.question.task}"
-    fields: dict[str, Value] = {"context": passages, "question": question}
+    fields: Fields = {"context": passages, "question": question}
     if work.question.answers or work.question.qa_pairs:
         answers = await work.sample(stage, fields, samplings)
         metrics = [score_answer(work.question, answer) for answer in answers]
@@ -93,7 +92,7 @@ async def dnalign(
     _learn(work, "note_update", fields, pair)
 
 
-def _learn(work: Work, stage: str, fields: dict[str, Value], pair: _Pair | str) -> str | None:
+def _learn(work: Work, stage: str, fields: Fields, pair: _Pair | str) -> str | None:
     """Add a pair as an example and return its better half; a string is why there is none."""
     if isinstance(pair, str):
         work.drop(stage, pair)
@@ -102,7 +101,7 @@ def _learn(work: Work, stage: str, fields: dict[str, Value], pair: _Pair | str) 
     return pair[0]
 
 
-async def _evaluate(work: Work, stage: str, candidates: Sequence[str], fields: dict[str, Value]) -> _Pair | str:
+async def _evaluate(work: Work, stage: str, candidates: Sequence[str], fields: Fields) -> _Pair | str:
     """Ask a model for the best and the worst of the candidates (Tables 19 and 20)."""
     if len(candidates) < 2:
         return "all the same"

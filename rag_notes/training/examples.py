@@ -17,6 +17,7 @@ from rag_notes.types import NonNegative, Passage, Positive, Question
 
 AT_ONCE = 64  # questions under way from the first that is not done, so that no slot of the client stays empty
 FAILED = "a call failed"
+Fields = Mapping[str, Value]  # what fills a prompt
 
 
 class Work(Rag):
@@ -35,15 +36,13 @@ class Work(Rag):
         self.dropped: list[tuple[str, str]] = []
         self.values: list[float] = []
 
-    def messages(self, stage: str, fields: Mapping[str, Value], **sampling: str) -> list[dict[str, str]]:
+    def messages(self, stage: str, fields: Fields, **sampling: str) -> list[dict[str, str]]:
         """Return the messages of a stage's prompt as the client sends them, with another `system` where it is given."""
         prompt = self._templates.fill(stage, self.question.language, fields)
         messages: list[dict[str, str]] = _with_sampling(self._llm.of(stage), sampling).request(prompt)["messages"]
         return messages
 
-    async def sample(
-        self, stage: str, fields: Mapping[str, Value], samplings: Sequence[Mapping[str, float]]
-    ) -> list[str]:
+    async def sample(self, stage: str, fields: Fields, samplings: Sequence[Mapping[str, float]]) -> list[str]:
         """Return the distinct responses to a prompt, one sampling each; empty ones and those cut short are left out."""
         prompt = self._templates.fill(stage, self.question.language, fields)
         llms = [_with_sampling(self._llm.of(stage), sampling) for sampling in samplings]
@@ -55,9 +54,7 @@ class Work(Rag):
         ids, titles = self.question.gold_ids, self.question.gold_titles
         return passage.id in ids if ids else passage.title in titles
 
-    def learn(
-        self, stage: str, fields: Mapping[str, Value], *, system: str = "", kind: str = "", **responses: str
-    ) -> None:
+    def learn(self, stage: str, fields: Fields, *, system: str = "", kind: str = "", **responses: str) -> None:
         """Add an example in TRL's conversational format: `completion`, or `chosen` and `rejected`.
 
         `system` replaces the system message. The data card counts the examples of each `kind`.

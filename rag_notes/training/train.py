@@ -135,42 +135,32 @@ def _trainer(
 ) -> Any:
     torch, transformers, trl, peft, datasets = (needed(name, "train") for name in _PACKAGES[:5])
     # All parameters are trained in single precision: bfloat16 rounds steps as small as these away. Adapters are, too.
-    precision, gpu = getattr(torch, settings["dtype"]), torch.cuda.is_available()
-    weights = torch.float32 if settings["lora_rank"] is None else precision
+    precision, gpu, rank = getattr(torch, settings["dtype"]), torch.cuda.is_available(), settings["lora_rank"]
+    weights = torch.float32 if rank is None else precision
     network = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=weights, use_safetensors=True)
     blocks = network.config.num_hidden_layers
     frozen = "|".join(map(str, range(blocks - (settings["lora_layers"] or blocks))))
-    adapter = settings["lora_rank"] and peft.LoraConfig(
-        r=settings["lora_rank"],
-        lora_alpha=settings["lora_alpha"],
-        lora_dropout=settings["lora_dropout"],
-        target_modules="all-linear",
-        exclude_modules=rf"\D*\.(?:{frozen})\..*" if frozen else None,
-        task_type="CAUSAL_LM",
-    )
-    trainer, config, beta = trl.SFTTrainer, trl.SFTConfig, {}
-    if settings["objective"] == "dpo":
-        trainer, config, beta = trl.DPOTrainer, trl.DPOConfig, {"beta": settings["beta"]}
-    arguments = config(
-        output_dir=str(folder / "checkpoints"),
-        learning_rate=settings["learning_rate"],
-        num_train_epochs=settings["epochs"],
-        per_device_train_batch_size=settings["device_batch_size"],
-        per_device_eval_batch_size=settings["device_batch_size"],
-        gradient_checkpointing=settings["gradient_checkpointing"],
-        seed=settings["seed"],
-        data_seed=settings["seed"],
-        save_total_limit=2,
-        logging_steps=1,
-        max_length=None,  # what is too long has been left out
-        use_cpu=not gpu,
-        bf16=gpu and precision == torch.bfloat16,
-        **steps | beta,
-    )
+    lora = {"r": rank, "lora_alpha": settings["lora_alpha"], "lora_dropout": settings["lora_dropout"]}
+    lora |= {"target_modules": "all-linear", "exclude_modules": rf"\D*\.(?:{frozen})\..*" if frozen else None}
+    arguments = {name: settings[name] for name in ("learning_rate", "gradient_checkpointing", "seed")} | steps
+    arguments |= {"num_train_epochs": settings["epochs"], "data_seed": settings["seed"]}
+    arguments |= {f"per_device_{part}_batch_size": settings["device_batch_size"] for part in ("train", "eval")}
+    arguments |= {"output_dir": str(folder / "checkpoints"), "save_total_limit": 2, "logging_steps": 1}
+    arguments |= {"use_cpu": not gpu, "bf16": gpu and precision == torch.bfloat16}
+    arguments["max_length"] = None  # what is too long has been left out
+    objective = settings["objective"].upper()
+    if objective == "DPO":
+        arguments["beta"] = settings["beta"]
     columns = ["prompt", *_RESPONSES[settings["objective"]]]
     tables = [datasets.Dataset.from_list(part).select_columns(columns) if part else None for part in parts]
-    pieces = {"train_dataset": tables[0], "eval_dataset": tables[1], "processing_class": tokenizer}
-    return trainer(network, args=arguments, peft_config=adapter, **pieces)
+    return getattr(trl, f"{objective}Trainer")(
+        network,
+        args=getattr(trl, f"{objective}Config")(**arguments),
+        train_dataset=tables[0],
+        eval_dataset=tables[1],
+        processing_class=tokenizer,
+        peft_config=peft.LoraConfig(task_type="CAUSAL_LM", **lora) if rank else None,
+    )
 
 
 def _last_checkpoint(folder: Path) -> str | None:
