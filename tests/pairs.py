@@ -7,7 +7,7 @@ from typing import Any
 
 from rag_notes.llm.client import LLM
 from rag_notes.prompts.templates import Templates
-from rag_notes.training.examples import Batch, Data, make_examples
+from rag_notes.training.data import Batch, Data, make_examples
 from rag_notes.types import Question
 from tests.scripted import Answer, Q, ScriptedLLM, ScriptedRetriever, by_stage
 

@@ -11,7 +11,7 @@ from rag_notes.llm.client import RecordingMissError
 from rag_notes.llm.store import ResponseStore
 from rag_notes.prompts.templates import Templates
 from rag_notes.training.content_filter import content_filter
-from rag_notes.training.examples import Data, make_examples
+from rag_notes.training.data import Data, make_examples
 from rag_notes.training.likelihood import log_probability, weights_checksum
 from rag_notes.types import InputError, Question
 from tests.scripted import ScriptedLLM, ScriptedRetriever

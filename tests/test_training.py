@@ -17,9 +17,9 @@ import pytest
 from rag_notes.cli import main
 from rag_notes.config import call, load_settings
 from rag_notes.prompts.templates import Templates
-from rag_notes.training.cards import read_examples, write_examples
+from rag_notes.training.cards import read_examples
 from rag_notes.training.content_filter import content_filter
-from rag_notes.training.examples import Data, make_examples
+from rag_notes.training.data import Data, make_examples, write_examples
 from rag_notes.training.train import train
 from rag_notes.types import InputError, Question
 from tests.scripted import ScriptedLLM, ScriptedRetriever

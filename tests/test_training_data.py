@@ -18,12 +18,11 @@ from rag_notes.llm.store import ResponseStore, request_key
 from rag_notes.methods.about import about_of, settings_of
 from rag_notes.options import CONF, choices
 from rag_notes.prompts.templates import Templates
-from rag_notes.training.cards import read_examples, write_examples
+from rag_notes.training.cards import read_examples
 from rag_notes.training.chain_of_note import chain_of_note
 from rag_notes.training.content_filter import content_filter
-from rag_notes.training.data import load_data
+from rag_notes.training.data import AT_ONCE, Batch, Data, Work, load_data, make_examples, write_examples
 from rag_notes.training.dnalign import dnalign
-from rag_notes.training.examples import AT_ONCE, Batch, Data, Work, make_examples
 from rag_notes.types import InputError, Question
 from tests.loopback import Loopback
 from tests.pairs import DNALIGN, HITS, NINE, examples_of

@@ -1,41 +1,19 @@
-"""Reads and writes examples with their data card, and the recipes and metrics of trainings."""
+"""Reads examples with their data card, and reads and publishes the recipes and metrics of trainings."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-import numpy as np
-
 from rag_notes.files import checksum_of, write_atomically
-from rag_notes.training.examples import Batch
 from rag_notes.types import InputError
 
 RECIPE, METRICS = "recipe.json", "metrics.json"
 
 
-def write_examples(path: Path, batch: Batch, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the examples to `path`, one a line, and their data card beside it; returns the card.
-
-    The card has `about`, the sizes by stage, what was dropped by stage and reason, the examples of each kind, a
-    histogram (lower and upper bound, number) and the SHA-256 of the file. Raises InputError without any example.
-    """
-    dropped = {stage: dict(sorted(reasons.items())) for stage, reasons in sorted(batch.dropped.items())}
-    if not batch.examples:
-        raise InputError(f"{path}: no examples came of {batch.questions} questions; dropped: {dropped}")
-    write_atomically(path, "".join(json.dumps(example, ensure_ascii=False) + "\n" for _, example in batch.examples))
-    counts, edges = np.histogram(batch.values, bins=20) if batch.values else (np.empty(0), np.empty(1))
-    card = dict(about) | {
-        "questions": batch.questions,
-        "sizes": dict(sorted(Counter(example["stage"] for _, example in batch.examples).items())),
-        "dropped": dropped,
-        "kinds": dict(sorted(Counter(kind for kind, _ in batch.examples if kind).items())),
-        "histogram": np.column_stack([edges[:-1], edges[1:], counts]).round(4).tolist(),
-        "sha256": checksum_of(path),
-    }
-    write_json(Path(f"{path}.card.json"), card)
-    return card
+def card_of(path: Path) -> Path:
+    """Return where the data card of a file of examples lies."""
+    return path.with_name(f"{path.name}.card.json")
 
 
 def read_examples(path: Path, responses: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -43,9 +21,9 @@ def read_examples(path: Path, responses: Sequence[str]) -> tuple[list[dict[str, 
 
     Raises InputError where the file or its card is missing, the file is not that of the card, or has other responses.
     """
-    card = _read(Path(f"{path}.card.json"), "`rag-notes training-data` makes the examples and their card")
+    card = _read(card_of(path), "`rag-notes training-data` makes the examples and their card")
     if not path.is_file() or card["sha256"] != checksum_of(path):
-        raise InputError(f"{path}: is not the file of its card {path.name}.card.json; make both again")
+        raise InputError(f"{path}: is not the file of its card {card_of(path).name}; make both again")
     with path.open(encoding="utf-8", newline="\n") as file:
         examples: list[dict[str, Any]] = [json.loads(line) for line in file]
     if missing := [name for name in responses if name not in examples[0]]:

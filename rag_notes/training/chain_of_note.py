@@ -6,7 +6,7 @@ from rag_notes.methods.about import ANSWER_FORMAT, DIRECT, About
 from rag_notes.methods.parse import parse_final_answer
 from rag_notes.metrics.answer import is_rejection, score_answer
 from rag_notes.metrics.retrieval import answer_in_passages
-from rag_notes.training.examples import Fields, Work
+from rag_notes.training.data import Fields, Work
 from rag_notes.types import Positive
 
 ABOUT = About(

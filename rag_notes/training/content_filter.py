@@ -8,7 +8,7 @@ from typing import Literal
 from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.parse import parse_choice, parse_sentences
 from rag_notes.metrics.retrieval import answer_in_passages
-from rag_notes.training.examples import Fields, Work
+from rag_notes.training.data import Fields, Work
 from rag_notes.training.likelihood import log_probability
 from rag_notes.types import InputError, Passage, Positive
 

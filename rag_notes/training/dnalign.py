@@ -13,7 +13,7 @@ from rag_notes.methods.note import JOINED_LENGTH
 from rag_notes.methods.parse import parse_lines
 from rag_notes.metrics.answer import score_answer, tokens
 from rag_notes.metrics.retrieval import answer_in_passages
-from rag_notes.training.examples import Fields, Work
+from rag_notes.training.data import Fields, Work
 from rag_notes.types import Passage, Positive, Question
 
 ABOUT = About(
