@@ -1,7 +1,4 @@
-"""What training the papers' models did: their examples, the curves, and the methods before and after.
-
-DNAlign: DeepNote, sections 3.4 and 3.5; the content filter: Amber, section 3.5, Figure 2; Chain-of-Note: section 2.3.
-"""
+"""What training DeepNote (sections 3.4, 3.5), Amber's filter (3.5, Figure 2) and Chain-of-Note (2.3) did."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +31,8 @@ async def run(config: Config, *, progress: bool = True) -> "TrainingStudy":
     shipped = sorted(file.parent for file in PUBLISHED.glob(f"trainings/*/{RECIPE}"))
     trainings = [load_training(folder) for folder in config.study.trainings or shipped]
     runs = {folder.name: load_run(folder) for folder in run_folders(here() / config.runs)}
-    runs = {run.folder.name: run for run in published_runs() if run.folder} | runs
+    for published in published_runs():
+        runs.setdefault(published.folder.name if published.folder else "", published)
     pairs = before_and_after(
         run
         for run in runs.values()
@@ -110,16 +108,6 @@ class TrainingStudy(Study):
 
     trainings: Sequence[dict[str, Any]]
     pairs: Sequence[BeforeAfter]
-
-    def examples(self) -> pd.DataFrame:
-        """Return a row for each training and stage: examples, and how many samples were dropped for which reason."""
-        rows = []
-        for one in self.trainings:
-            sizes, dropped = one["data"]["sizes"], one["data"]["dropped"]
-            for stage in sorted({*sizes, *dropped}):
-                reasons = "; ".join(f"{reason}: {number}" for reason, number in dropped.get(stage, {}).items())
-                rows.append((stage, sizes.get(stage, 0), reasons, one["name"]))
-        return pd.DataFrame(rows, columns=["stage", "examples", "dropped", "training"])
 
     def curves(self) -> pd.DataFrame:
         """Return a row for each training, step and measure of its log: loss, reward accuracy and reward margin."""

@@ -11,19 +11,15 @@ from rag_notes.types import InputError
 RECIPE, METRICS = "recipe.json", "metrics.json"
 
 
-def card_of(path: Path) -> Path:
-    """Return where the data card of a file of examples lies."""
-    return path.with_name(f"{path.name}.card.json")
-
-
 def read_examples(path: Path, responses: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Read the examples of a file in TRL's format, and their data card; `responses` are the fields to be learned.
 
     Raises InputError where the file or its card is missing, the file is not that of the card, or has other responses.
     """
-    card = _read(card_of(path), "`rag-notes training-data` makes the examples and their card")
+    card_file = Path(f"{path}.card.json")
+    card = _read(card_file, "`rag-notes training-data` makes the examples and their card")
     if not path.is_file() or card["sha256"] != checksum_of(path):
-        raise InputError(f"{path}: is not the file of its card {card_of(path).name}; make both again")
+        raise InputError(f"{path}: is not the file of its card {card_file.name}; make both again")
     with path.open(encoding="utf-8", newline="\n") as file:
         examples: list[dict[str, Any]] = [json.loads(line) for line in file]
     if missing := [name for name in responses if name not in examples[0]]:

@@ -35,7 +35,7 @@ from rag_notes.retrieval.base import Retriever
 from rag_notes.running.describe import describe
 from rag_notes.running.records import Condition
 from rag_notes.terminal import progress_bar
-from rag_notes.training.cards import card_of, write_json
+from rag_notes.training.cards import write_json
 from rag_notes.types import InputError, NonNegative, Passage, Positive, Question
 
 AT_ONCE = 64  # questions under way from the first that is not done, so that no slot of the client stays empty
@@ -196,7 +196,7 @@ def write_examples(path: Path, batch: Batch, about: Mapping[str, Any]) -> dict[s
         "histogram": np.column_stack([edges[:-1], edges[1:], counts]).round(4).tolist(),
         "sha256": checksum_of(path),
     }
-    write_json(card_of(path), card)
+    write_json(Path(f"{path}.card.json"), card)
     return card
 
 
