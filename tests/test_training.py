@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.config import call, load_settings
 from rag_notes.prompts.templates import Templates
 from rag_notes.training.cards import read_examples
 from rag_notes.training.content_filter import content_filter
@@ -209,11 +208,3 @@ def test_a_trained_filter_says_what_its_examples_say(
 
     assert response(out) == examples[0]["completion"][0]["content"] == '{"result": "useless"}'
     assert response(tiny) != response(out)
-
-
-def test_a_recipe_of_the_configuration_trains(tiny: Path, pairs: Path, tmp_path: Path) -> None:
-    options = {"model": tiny, "out": tmp_path / "out", "data": pairs, "lora_rank": 2, "held_out": 0.2}
-    settings = load_settings("training", ["+training=dnalign", *(f"training.{k}={v}" for k, v in options.items())])
-    assert (call(settings)["steps"], settings["batch_size"]) == (1, 8)
-    recipe = json.loads((tmp_path / "out" / "recipe.json").read_text(encoding="utf-8"))
-    assert (recipe["settings"]["beta"], recipe["settings"]["dtype"]) == (0.1, "bfloat16")

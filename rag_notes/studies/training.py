@@ -72,10 +72,8 @@ def before_and_after(runs: Iterable[Run]) -> list[BeforeAfter]:
     finished, pairs = [run for run in runs if run.info.finished], []
     for after in finished:
         for before in [run for run in finished if _same_run(run.info, after.info)][:1]:
-            llm, thresholds = (
-                after.info.llm,
-                [one.settings.get("chunk_threshold") for one in after.info.methods.values()],
-            )
+            llm, methods = after.info.llm, after.info.methods.values()
+            thresholds = [method.settings.get("chunk_threshold") for method in methods]
             used = dict.fromkeys([llm["model"], *(stage["model"] for stage in llm.get("stages", {}).values())])
             models = " and ".join(name.removeprefix(llm["base"]).lstrip("-") for name in used if name != llm["base"])
             threshold = next((f"threshold {value:g}" for value in thresholds if value is not None), "")
@@ -137,9 +135,9 @@ class TrainingStudy(Study):
     @cached_property
     def comparisons(self) -> list[tuple[BeforeAfter, Comparison]]:
         """Each pair with the comparison of its runs, as they are published: with the traces in their frames."""
-        runs = [(without_text(pair.before), without_text(pair.after)) for pair in self.pairs]
-        compared = [compare_runs(*both, names=("before", "after"), **self.tests) for both in runs]
-        return list(zip(self.pairs, compared, strict=True))
+        options: dict[str, Any] = {"names": ("before", "after"), **self.tests}
+        runs = [(pair, without_text(pair.before), without_text(pair.after)) for pair in self.pairs]
+        return [(pair, compare_runs(before, after, **options)) for pair, before, after in runs]
 
     def table(self) -> pd.DataFrame:
         """Return a row for each pair of runs, method and metric, as `compare_runs`; differences are after - before."""
