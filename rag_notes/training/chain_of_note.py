@@ -50,11 +50,12 @@ async def chain_of_note(
         return work.drop("chain_of_note", "wrong answer")
     kind = "relevant" if answerable else "unknown" if is_rejection(answer) else "context"
     gold, text, hybrid = question.answers[0], work.question_text(unknown=unknown), system == "hybrid"
+    words = (notes_word, answer_word) if hybrid else ("", "")
     fields: Fields = {"question": text, "context": passages, "form": work.answer_format}
     if system == "notes" or hybrid:
-        work.learn("chain_of_note", fields, system=notes_word * hybrid, kind=kind, completion=notes)
+        work.learn("chain_of_note", fields, system=words[0], kind=kind, completion=notes)
     if system == "retrieve_read" or hybrid:
-        work.learn("retrieve_read", fields, system=answer_word * hybrid, kind=kind, completion=gold)
+        work.learn("retrieve_read", fields, system=words[1], kind=kind, completion=gold)
     if system == "no_retrieval":
         work.learn(f"direct_{question.task}", {"question": question.question}, kind=kind, completion=gold)
     return None
