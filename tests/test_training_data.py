@@ -160,6 +160,8 @@ def test_content_filter_labels_come_from_gold_passages_and_sentences_hold_a_gold
     assert without.dropped == {"amber_sentence_filter": {"no helpful sentence": 1}}
     unlabelled = examples_of(content_filter, {}, labels="gold")
     assert unlabelled.dropped == {"amber_chunk_filter": {"gold passages are unknown": 1}}
+    with pytest.raises(InputError, match=r"sentences=cxmi needs a model: training_data\.scorer=FOLDER_OR_HUB_NAME"):
+        examples_of(content_filter, {}, question=GOLD, labels="gold", sentences="cxmi")
 
 
 def test_content_filter_labels_of_a_model_are_read_behind_its_explanation() -> None:
