@@ -305,9 +305,9 @@ def show(run: str, method: str, question: str, call: int | None) -> int:
 def publish(runs: Sequence[str], into: str, method: Sequence[str] | None) -> int:
     """Write runs without a word of their questions and passages, so that they may be given away"""
     from rag_notes.running.publish import publish as publish_runs
-    from rag_notes.training.cards import is_training, publish_training
+    from rag_notes.training.cards import RECIPE, publish_training
 
-    trainings = [folder for folder in runs if is_training(folder)]
+    trainings = [folder for folder in runs if (Path(folder) / RECIPE).is_file()]
     if trainings and method:
         raise ConfigError(f"{trainings[0]}: is a training, which has no methods to choose from; leave out --method")
     others = [folder for folder in runs if folder not in trainings]
