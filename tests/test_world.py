@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rag_notes.config import build_datasets, load_config
-from rag_notes.datasets.plain import load_facts
+from rag_notes.datasets.formats import load_facts
 from rag_notes.files import SHIPPED
 from rag_notes.metrics.chain import facts_held
 from rag_notes.metrics.retrieval import all_gold_at_k
