@@ -63,7 +63,7 @@ NQ: Record = {
 }
 SINGERS = ["Document 1 (Title: Leon (singer)): He (as said): sang.\nTwice.", "Document 2(Title: Song): A song."]
 REALTIME: Record = {
-    "question_id": "w_0", "question_sentence": "Who won?", "choices": ["Ann", "Bo", "Cy"], "answer": ["2", "0"],
+    "question_id": "w_0", "question_sentence": "Who won?", "choices": ["Ann", "Bo", "Cy", "None"], "answer": ["2", "0"],
 }
 RESULTS = {"question_id": "w_0", "search_result": [{"title": "", "text": "Cy won today."}, {"title": "Cy", "text": ""}]}
 ASQA: Record = {
