@@ -114,6 +114,8 @@ def test_every_configuration_fits_its_loader_which_names_a_missing_file(tmp_path
     assert (options["name"], options["offset"], options["limit"]) == (name, "${offset}", "${limit}")
     with pytest.raises(ConfigError, match=rf"dataset\.{name}\.lim: no such option; did you mean limit"):
         load_config([f"dataset={name}", f"+dataset.{name}.lim=1"])
+    with pytest.raises(ConfigError, match=rf"dataset\.{name}\.name: .*expected a name that file names can hold"):
+        load_config([f"dataset={name}", f"dataset.{name}.name=../x"])
     message = r"/gone: no such file; put it there \(see `rag-notes download`\) or set dataset\."
     with pytest.raises(FileNotFoundError, match=message):
         loader(str(tmp_path / "gone"))
@@ -216,8 +218,3 @@ def test_offset_and_limit_cut_the_questions_but_not_the_pool(
     assert cut(whole, limit=3) == whole
     with pytest.raises(DataError, match=r"offset=3, limit=None leave none of its 3 questions"):
         cut(whole, offset=3)
-
-
-def test_a_name_that_leads_out_of_a_folder_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.mini\.name: .*expected a name that file names can hold"):
-        load_config(["dataset=mini", "dataset.mini.name=../x"])

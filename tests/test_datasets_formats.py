@@ -127,11 +127,6 @@ CASES: dict[str, tuple[Callable[..., Dataset], Files, Record, list[Question], li
         [Question("s1", STRATEGY["question"], ("yes",), (), PIM[0], ("p2", "p1", "p0"), "yes_no")],
         [Passage("p2", "Pim", "One.\nStill one.")],
     ),
-    "strategyqa-other-corpus": (
-        datasets.strategyqa, {"path": ("s.json", [STRATEGY]), "corpus": ("c.jsonl", PLAIN_CORPUS)}, {},
-        [Question("s1", STRATEGY["question"], ("no",), (), PIM[0], task="yes_no")],
-        [Passage("p1", "T", "正文")],
-    ),
     "squad": (
         datasets.squad, {"path": ("s.json", {"version": "1.1", "data": [ARTICLE]})}, {},
         [Question("q1", "Colour?", ("blue", "light blue"), (), ("Café Lum",), (LUM,))],

@@ -203,7 +203,7 @@ def test_a_missing_member_a_changed_file_and_one_by_hand_are_named(server: FileS
     assert "data/hand: no program can download it" in failures[2]
     assert f"\n  by hand: get hand from https://page.example/, put it at {tmp_path}/data/hand, and run" in failures[2]
     (tmp_path / "data/m.part").symlink_to("/dev/full")
-    with pytest.raises(DiskFullError):
+    with pytest.raises(DiskFullError, match=r"data/m: the disk is full .* make room and run the same command again"):
         bring(tmp_path, File(path="data/a.zip", members=[File(name="dev.json", path="data/m")]))
 
 

@@ -20,7 +20,7 @@ from rag_notes.config import load_corpus
 from rag_notes.datasets import DataError
 from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.datasets.prepare import chunks, crud_news, dpr, hotpotqa_abstracts, question_paragraphs
-from rag_notes.files import SHIPPED, DiskFullError
+from rag_notes.files import SHIPPED
 from rag_notes.options import CONF, choices
 from rag_notes.retrieval.base import corpus_checksum
 from rag_notes.types import Passage
@@ -39,30 +39,31 @@ def check(summary: str, passages: int, repeated: int, empty: int) -> tuple[Passa
     return corpus
 
 
-@pytest.mark.parametrize(("layout", "text"), [("hotpotqa", "One.Two."), ("twowikimultihopqa", "One. Two.")])
+@pytest.mark.parametrize(
+    ("layout", "text"), [("hotpotqa", "One.Two."), ("twowikimultihopqa", "One. Two."), ("musique", "One.")]
+)
 def test_question_files_are_pooled_and_the_loader_finds_its_gold_in_them(
     tmp_path: Path, layout: Any, text: str
 ) -> None:
     record = {"_id": "1", "question": "q", "answer": "a", "type": "t", "supporting_facts": [["A", 0], ["B", 0]]}
-    dev = write(tmp_path / "dev.json", [record | {"context": [["A", ["One.", "Two."]], ["B", ["Three. "]]]}])
-    test = write(tmp_path / "test.json", [{"context": [["A", ["One.", "Two."]], ["A", ["Other."]], ["C", []]]}])
-    out = str(tmp_path / "out" / "passages.jsonl")
-    corpus = check(question_paragraphs(out, [dev, test], layout=layout), passages=3, repeated=1, empty=1)
+    dev: dict[str, Any] = record | {"context": [["A", ["One.", "Two."]], ["B", ["Three. "]]]}
+    test: dict[str, Any] = {"context": [["A", ["One.", "Two."]], ["A", ["Other."]], ["C", []]]}
+    if layout == "musique":
+        a, b, *others = [
+            {"title": t, "paragraph_text": x} for t, x in (("A", "One."), ("B", "Three."), ("A", "Other."))
+        ]
+        gold = [a | {"is_supporting": True}, b | {"is_supporting": True}]
+        dev = record | {"id": "2hop__1_2", "answerable": True, "paragraphs": gold}
+        test = {"paragraphs": [a, *others, {"title": "C", "paragraph_text": ""}]}
+    paths, out = (
+        [write(tmp_path / f"{n}.json", [part]) for n, part in enumerate((dev, test))],
+        str(tmp_path / "o/p.jsonl"),
+    )
+    corpus = check(question_paragraphs(out, paths, layout=layout), passages=3, repeated=1, empty=1)
     assert [(p.title, p.text) for p in corpus] == [("A", text), ("B", "Three."), ("A", "Other.")]
     # Both paragraphs of the title are in the corpus; only those of the question are gold.
-    (question,) = getattr(datasets, layout)(dev, corpus=out).questions
+    (question,) = getattr(datasets, layout)(paths[0], corpus=out).questions
     assert question.gold_ids == (corpus[0].id, corpus[1].id)
-
-
-def test_musique_pools_answered_and_unanswered_files(tmp_path: Path) -> None:
-    gold = {"title": "A", "paragraph_text": "One.", "is_supporting": True}
-    record = {"id": "2hop__1_2", "question": "q", "answer": "a", "answerable": True, "paragraphs": [gold]}
-    dev = write(tmp_path / "dev.jsonl", [record])
-    unanswered = {"paragraphs": [{"title": "A", "paragraph_text": "One."}, gold | {"title": ""}]}
-    test, out = write(tmp_path / "test.jsonl", [unanswered]), str(tmp_path / "p.jsonl")
-    corpus = check(question_paragraphs(out, [dev, test], layout="musique"), passages=2, repeated=1, empty=0)
-    assert [(p.title, p.text) for p in corpus] == [("A", "One."), ("", "One.")]
-    assert datasets.musique(dev, corpus=out).questions[0].gold_ids == (corpus[0].id,)
 
 
 def archive(path: Path, files: dict[str, bytes]) -> str:
@@ -147,14 +148,6 @@ def test_an_archive_that_is_cut_off_or_malformed_is_named_with_the_place_in_it(t
     whole.write_bytes(whole.read_bytes()[:-300_000])
     with pytest.raises(DataError, match=r"w\.tar\.bz2.*: cannot be read on \("):
         hotpotqa_abstracts(str(tmp_path / "p.jsonl"), str(whole))
-
-
-def test_a_full_disk_is_said_plainly(tmp_path: Path) -> None:
-    path = write(tmp_path / "p.tsv", TSV)
-    (tmp_path / "p.jsonl.part").symlink_to("/dev/full")
-    with pytest.raises(DiskFullError, match=r"p\.jsonl: the disk is full .* make room and run the same command again"):
-        dpr(str(tmp_path / "p.jsonl"), path)
-    assert [file.name for file in tmp_path.iterdir()] == ["p.tsv"]
 
 
 PEAK = """
