@@ -133,7 +133,8 @@ def _unpack(archive: Path, member: File, target: Path) -> None:
     """Write a member of an archive to where the table says; nothing else of it is looked at."""
     with replacing(target) as out:
         try:
-            with _open_member(archive, member.name) as packed:
+            alone = archive.suffix == ".gz" and not archive.stem.endswith(".tar")
+            with open_binary(archive) if alone else _open_member(archive, member.name) as packed:
                 while (block := packed.read(1 << 20)) and out.tell() <= (member.size or LARGEST):
                     out.write(block)
         except Exception as error:  # each kind of damage to each kind of archive raises another one
@@ -148,10 +149,6 @@ def _unpack(archive: Path, member: File, target: Path) -> None:
 
 @contextmanager
 def _open_member(archive: Path, ending: str) -> Iterator[IO[bytes]]:
-    if archive.suffix == ".gz" and not archive.stem.endswith(".tar"):
-        with open_binary(archive) as file:
-            yield file
-        return
     zipped = archive.suffix == ".zip"
     open_archive: Any = zipfile.ZipFile if zipped else tarfile.open
     with open_archive(archive) as packed:
@@ -159,8 +156,8 @@ def _open_member(archive: Path, ending: str) -> Iterator[IO[bytes]]:
         # macOS puts files of its own, with the same endings, in a folder beside.
         matches = [name for name in names if f"/{name}".endswith(f"/{ending}") and not name.startswith("__MACOSX/")]
         if len(matches) != 1:
-            problem = f"{len(matches)} members end in {ending}, one is expected"
-            raise FetchError(f"{archive}: {problem}: {sorted(names)[:10]}")
+            problem = f"{len(matches)} members end in {ending}, one is expected: {sorted(names)[:10]}"
+            raise FetchError(f"{archive}: {problem}")
         with packed.open(matches[0]) if zipped else packed.extractfile(matches[0]) as file:
             yield file
 

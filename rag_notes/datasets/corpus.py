@@ -9,13 +9,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from rag_notes.files import PART, SHIPPED, open_binary
 from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive, Question
@@ -164,7 +162,8 @@ class CorpusFile(Sequence[Passage]):
     def located(self) -> Iterator[tuple[str, Passage]]:
         """Yield the location and the content of each passage."""
         lines = read_lines(self.path, self._option)
-        for location, header in islice(lines, self._header):
+        if self._header:
+            location, header = next(lines, (self.path, ""))
             if header.split("\t") != ["id", "text", "title"]:
                 raise DataError(f"{location}: expected the header id, text, title, with tabs between")
         yield from ((location, self._passage(line, location)) for location, line in lines)
@@ -207,7 +206,7 @@ class CorpusFile(Sequence[Passage]):
         return passage
 
     @cached_property
-    def _offsets(self) -> NDArray[np.int64]:
+    def _offsets(self) -> Any:
         return np.fromiter(self.offsets(), dtype=np.int64)
 
 

@@ -13,6 +13,7 @@ from rag_notes.datasets import corpus as files
 from rag_notes.datasets.corpus import DataError, Entry, Id, PassageRecord, Some, T, Text, build, read_records, unique
 from rag_notes.types import Dataset, Fact, Name, Passage, QAPair, Question, Task
 
+CrudSplit = Literal["questanswer_1doc", "questanswer_2docs", "questanswer_3docs", "all"]
 _DOCUMENT = r"(?s)^Document \d+ ?\(Title: (.*?)\): (.*)$"
 
 
@@ -167,9 +168,6 @@ class _CrudRecord(msgspec.Struct):
     news3: str = ""
 
 
-CrudSplit = Literal["questanswer_1doc", "questanswer_2docs", "questanswer_3docs", "all"]
-
-
 def crud(path: str, *, name: Name = "crud", split: CrudSplit = "all", corpus: str | None = None) -> Dataset:
     """Read the question-answering tasks of CRUD-RAG (Lyu et al., 2024) from its split_merged.json.
 
@@ -179,8 +177,8 @@ def crud(path: str, *, name: Name = "crud", split: CrudSplit = "all", corpus: st
     entries = []
     for count, task in enumerate(get_args(CrudSplit)[:3], 1):
         for record in files.decode(file.get(task, b"[]"), list[_CrudRecord], f"{path}, {task}"):
-            texts = [text.strip() for text in (record.news1, record.news2, record.news3)[:count]]
-            news = [Passage("", "", text) for text in unique(texts) if text]
+            texts = (record.news1, record.news2, record.news3)[:count]
+            news = [Passage("", "", text) for text in unique(map(str.strip, texts)) if text]
             question_id = f"{task.removeprefix('questanswer_')}-{record.id}"
             question = Question(question_id, record.questions, (record.answers,), (), (), (), "news", task, 0, "zh")
             entries.append(Entry(question, gold=news))
