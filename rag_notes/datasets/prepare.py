@@ -104,6 +104,6 @@ def _write(out: str, passages: Iterable[Passage], expected: int | None) -> str:
         written = corpus.check_ids(corpus.CorpusFile(str(part_of(path)), "corpus.out"))
         if not written:
             raise corpus.DataError(f"{out}: not written, the files hold no passage")
-    papers = "" if expected is None else f" (the papers count {expected:,})"
-    counts = f"{written:,} passages{papers}; left out: {left_out['repeated']:,} repeated, {left_out['empty']:,} empty"
-    return f"{path}: {counts}; SHA-256 {checksum_of(path)}"
+    papers = "" if expected is None else f"; the papers count {expected:,}"
+    counts = f"left out: {left_out['repeated']:,} repeated, {left_out['empty']:,} empty{papers}"
+    return f"{path}: {written:,} passages, sha256 {checksum_of(path)}; {counts}"
