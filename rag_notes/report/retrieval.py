@@ -8,7 +8,7 @@ import scipy
 
 from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages
 from rag_notes.metrics.stats import holm, mean_interval, paired_difference
-from rag_notes.report.cells import dataset_label, interval_text
+from rag_notes.report.scores_table import dataset_label, interval_text
 from rag_notes.retrieval.base import Retriever
 from rag_notes.types import Dataset, Question
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
 from rag_notes.methods.about import label_of
-from rag_notes.report.cells import ANSWER_METRICS
+from rag_notes.report.scores_table import ANSWER_METRICS
 from rag_notes.running.records import Run
 from rag_notes.running.samples import Sample
 from rag_notes.types import InputError
