@@ -5,7 +5,8 @@ import logging
 import math
 import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
@@ -47,27 +47,31 @@ class Look(NamedTuple):
         return {"color": self.colour, "linestyle": "none"} | shape
 
 
-_CHINESE = ("Noto Sans CJK SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei", "WenQuanYi Micro Hei", "SimHei")
-
-
-def _load_fonts() -> list[str]:
-    """Make the fonts that come as packages the first ones of their names, and return the families to try in order."""
-    files = [Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")]
-    if (package := find_spec("font_source_sans_pro")) and package.origin:
-        folder = Path(package.origin).parent / "files"
-        files += [folder / f"SourceSansPro-{weight}.ttf" for weight in ("Regular", "Semibold")]
-    for file in files:
-        fontManager.addfont(file)
-        fontManager.ttflist.insert(0, fontManager.ttflist.pop())
-    logging.getLogger("matplotlib.font_manager").addFilter(  # the fallbacks have no semibold
-        lambda record: "Failed to find font weight" not in record.getMessage()
-    )
-    installed = set(fontManager.get_font_names())
-    return [name for name in ("Source Sans Pro", "DejaVu Sans", *_CHINESE) if name in installed]
-
+_FAMILIES = (
+    "Source Sans Pro",
+    "DejaVu Sans",
+    "Noto Sans CJK SC",
+    "Source Han Sans SC",
+    "PingFang SC",
+    "Microsoft YaHei",
+)
+_FONTS = [Path(mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf")]
+if (_package := find_spec("font_source_sans_pro")) and _package.origin:
+    _FONTS += [
+        Path(_package.origin).with_name("files") / f"SourceSansPro-{name}.ttf" for name in ("Regular", "Semibold")
+    ]
+for _font in _FONTS:  # in front of other files of the same name, for the same bytes everywhere
+    fontManager.addfont(_font)
+    fontManager.ttflist.insert(0, fontManager.ttflist.pop())
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # the other families have no semibold
 
 STYLE: dict[Any, Any] = {
-    **{"font.family": _load_fonts(), "font.size": 8.5, "text.parse_math": False, "pdf.fonttype": 42},
+    **{
+        "font.family": [name for name in _FAMILIES if name in fontManager.get_font_names()],
+        "font.size": 8.5,
+        "text.parse_math": False,
+        "pdf.fonttype": 42,
+    },
     **{"axes.titlesize": 9, "axes.titleweight": 600, "axes.titlelocation": "left", "axes.labelsize": 8.5},
     **{"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.axisbelow": True},
     **{"xtick.labelsize": 8, "xtick.major.width": 0.6, "xtick.major.size": 2.5, "lines.linewidth": 1.2},
@@ -100,16 +104,25 @@ def save(figure: Figure, data: pd.DataFrame, name: str, folder: str | Path = "fi
     return figure
 
 
-def draw(figure: Figure) -> None:
-    """Lay the figure out, in silence about letters that no installed font has."""
-    with warnings.catch_warnings():
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in our style, in silence about letters that no installed font has."""
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
+
+
+@contextmanager
+def figure_of(size: tuple[float, float], panels: int = 1, *, sharey: bool = False) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure with panels beside each other to draw in, then fix its layout.
+
+    A second layout would differ a little, and with it the file of a figure that was shown before.
+    """
+    with style():
+        figure = NotebookFigure(figsize=size, layout="constrained")
+        yield figure, figure.subplots(1, panels, sharey=sharey, squeeze=False)[0]
         figure.draw_without_rendering()
-
-
-def ticks(count: int) -> MaxNLocator:
-    """At most `count` + 1 round numbers on an axis."""
-    return MaxNLocator(nbins=count, steps=[1, 2, 2.5, 5, 10])
+        figure.set_layout_engine("none")
 
 
 def mark(
@@ -123,12 +136,11 @@ def mark(
 
 def add_legend(figure: Figure, handles: Sequence[Any], where: str, note: str = "") -> None:
     """Draw a legend above or below the axes, under a note, in as many columns as the figure is wide."""
-    note = textwrap.fill(note, int(18 * figure.get_figwidth()))
-    options: dict[str, Any] = {"title": note or None, "title_fontsize": 8, "alignment": "left"}
-    options |= {"handles": handles, "loc": f"outside {where} left"}
+    options = {"handles": handles, "loc": f"outside {where} left", "alignment": "left", "title_fontsize": 8}
+    title = textwrap.fill(note, int(18 * figure.get_figwidth()))
     for columns in range(max(1, len(handles)), 0, -1):
-        legend = figure.legend(ncols=columns, **options)
-        draw(figure)
+        legend = figure.legend(ncols=columns, title=title or None, **options)
+        figure.draw_without_rendering()
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             break
         legend.remove()
@@ -136,7 +148,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], where: str, note: str = "
 
 def align_left(figure: Figure, axes: Axes) -> None:
     """Align the names of the rows at their left."""
-    draw(figure)
+    figure.draw_without_rendering()
     labels = axes.get_yticklabels()
     width = max(label.get_window_extent().width for label in labels)
     axes.tick_params(axis="y", pad=4 + width * 72 / figure.dpi)
@@ -206,18 +218,10 @@ def _overlap(boxes: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray
     return np.asarray(np.where((shared > 0).all(axis=2), 150 + shared.prod(axis=2), 0).sum(axis=1))
 
 
-def laid_out(figure: NotebookFigure) -> NotebookFigure:
-    """Fix the layout: a second one would differ a little, and with it the file of a figure that was shown before."""
-    draw(figure)
-    figure.set_layout_engine("none")
-    return figure
-
-
 def _file(figure: Figure, kind: str) -> bytes:
     metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Creator": None, "Producer": None}}
     options: dict[str, Any] = {"pil_kwargs": {"optimize": True}} if kind == "png" else {}
     content = io.BytesIO()
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+    with style():
         figure.savefig(content, format=kind, dpi=220, metadata=metadata[kind], **options)
     return content.getvalue()
