@@ -47,14 +47,6 @@ class Look(NamedTuple):
         return {"color": self.colour, "linestyle": "none"} | shape
 
 
-_FAMILIES = (
-    "Source Sans Pro",
-    "DejaVu Sans",
-    "Noto Sans CJK SC",
-    "Source Han Sans SC",
-    "PingFang SC",
-    "Microsoft YaHei",
-)
 _FONTS = [Path(mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf")]
 if (_package := find_spec("font_source_sans_pro")) and _package.origin:
     _FONTS += [
@@ -63,23 +55,9 @@ if (_package := find_spec("font_source_sans_pro")) and _package.origin:
 for _font in _FONTS:  # in front of other files of the same name, for the same bytes everywhere
     fontManager.addfont(_font)
     fontManager.ttflist.insert(0, fontManager.ttflist.pop())
-logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # the other families have no semibold
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # not of fonts that are not installed
 
-STYLE: dict[Any, Any] = {
-    **{
-        "font.family": [name for name in _FAMILIES if name in fontManager.get_font_names()],
-        "font.size": 8.5,
-        "text.parse_math": False,
-        "pdf.fonttype": 42,
-    },
-    **{"axes.titlesize": 9, "axes.titleweight": 600, "axes.titlelocation": "left", "axes.labelsize": 8.5},
-    **{"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.axisbelow": True},
-    **{"xtick.labelsize": 8, "xtick.major.width": 0.6, "xtick.major.size": 2.5, "lines.linewidth": 1.2},
-    **{"ytick.labelsize": 8.5, "ytick.major.width": 0.6, "ytick.major.size": 2.5, "hatch.linewidth": 0.5},
-    **{"grid.color": "#E8E8E8", "grid.linewidth": 0.5, "text.hinting": "none", "figure.dpi": 100},
-    **{"legend.fontsize": 8.5, "legend.frameon": False, "legend.handletextpad": 0.4, "legend.columnspacing": 1.2},
-    **{"legend.borderaxespad": 0.2, "legend.handlelength": 1.4, "legend.handleheight": 1, "legend.borderpad": 0.2},
-}
+STYLE = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 """Settings of matplotlib for every figure; use as `matplotlib.rc_context(STYLE)`."""
 
 NONE = (math.nan, math.nan)

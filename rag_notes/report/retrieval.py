@@ -38,7 +38,7 @@ def retrieval_run(dataset: Dataset, retrievers: Mapping[str, Retriever], top_k: 
 def retrieval_table(
     retrievers: Iterable[tuple[Dataset, Mapping[str, Retriever]]], top_k: int = 5, **intervals: Any
 ) -> ScoresTable:
-    """Show the scores of `retrieval_run` of each data set, with tests against its first retriever; options as `results`."""
+    """Show `retrieval_run` of each data set, with tests against its first retriever; options are those of `results`."""
     runs = [retrieval_run(dataset, by_name, top_k) for dataset, by_name in retrievers]
     table = results(runs, baseline=runs[0].methods[0], **intervals)
     return ScoresTable(

@@ -34,7 +34,6 @@ _COLUMNS = [
     *("n_paired", "baseline", "confidence"),
 ]
 _FURTHER = ("repeats", "repeat_sd", "always", "clusters")  # columns of repeats and clusters
-_EMPTY: dict[str, Any] = {"p": math.nan, "n": 0, "n_paired": 0, "interval": "", "significant": False}
 _SUMS = ["parse_failures", "empty_responses", "truncated"]
 _MEANS = ["searches", "steps", "distinct_passages", "calls", "prompt_tokens", "completion_tokens"]
 _SHORT = ("f1", "acc", "yes_no_acc", "str_em", "str_hit", "t_f1", "q_r", "em", "reject")  # by which a table is short
@@ -54,58 +53,51 @@ def results(
     """Return a row for each data set, method and metric: the mean with its interval and the test against the baseline.
 
     Scores lie between 0 and 1. `mean`, `low`, `high`, `interval` (the name of its method) and `n` are of the questions
-    answered without error. `difference` to `p`, `wins`, `ties` and `losses` compare the method with `baseline` on the
-    `n_paired` questions that both answered without error; `p_holm` is corrected for the methods compared on one data
-    set by one metric, and `significant` is p_holm < 1 - confidence. `avg`, the mean of the means of two or more answer
-    metrics without `reject` and `acc_raw`, has no interval and no test. A method of which every question failed has its
-    answer metrics with n = 0. Without `baseline` nothing is compared.
+    answered without error. `difference` to `p`, `wins`, `ties` and `losses` compare the method with `baseline`, if any,
+    on the `n_paired` questions that both answered without error; `p_holm` is corrected for the methods compared on one
+    data set by one metric, and `significant` is p_holm < 1 - confidence. `avg`, the mean of the means of two or more
+    answer metrics without `reject` and `acc_raw`, has no interval and no test. Where every question failed, n is 0.
 
     Runs that differ in their repeat alone are one: a question's score is its mean over the repeats, and counts where
     all of them have one. Then there are the columns `repeats`, their number, `repeat_sd`, the standard deviation of
     their means, and `always`, the share of questions that score 1 in each. With `clusters` intervals and tests are
     those by clusters of questions that share gold passages (`gold_clusters`), and `clusters` is their number.
 
-    `dataset` is the run's label, the data set's name with the condition, if there is one, and model, prompts or
-    retriever where these distinguish it from another run of the same label. With `by`, a column of the runs' frame such
-    as `type` or `hops`, each of its values is a data set of its own. Raises InputError for two runs that nothing
-    distinguishes, for a run without the baseline, and for a column that there is not.
+    `dataset` is the run's label, with model, prompts or retriever where these distinguish it from another run of the
+    same label. With `by`, a column of the runs' frame such as `type` or `hops`, each of its values is a data set of its
+    own. Raises InputError for two runs that nothing distinguishes, a run without the baseline, and an unknown column.
     """
-    rows: list[dict[str, Any]] = []
+    rows = []
     for dataset, repeats, frame in _named_frames(runs, by):
         methods = repeats[0].methods
         if baseline is not None and baseline not in methods:
             raise InputError(f"baseline {baseline!r} is not in the run of {dataset!r}, which has {methods}")
         answered = frame[frame["error"].isna()]
         metrics = [metric for metric in METRIC_LABELS if metric in answered and answered[metric].notna().any()]
-        members = answered.drop_duplicates("question_id").set_index("question_id")["cluster"]
-        parts = [answered, *(run.frame() for run in repeats if len(repeats) > 1)]
-        wide = [_by_question(part, metrics).reindex(members.index) for part in parts]
-        families: dict[str, list[dict[str, Any]]] = {}
-        for metric in metrics:
-            scores = [table[metric].reindex(columns=methods) for table in wide]
-            scored = methods if metric in RESULT_METRICS else scores[0].columns[scores[0].notna().any()]
-            family = [
-                {"method": method}
-                | _row(
-                    [table[method].to_numpy() for table in scores],
-                    None if baseline in (None, method) else scores[0][baseline].to_numpy(),
-                    members.to_numpy() if clusters else None,
-                    {"confidence": confidence, "resamples": resamples},
-                )
-                for method in scored
-            ]
-            for row, p_holm in zip(family, holm([row["p"] for row in family]), strict=True):
-                row |= {"p_holm": p_holm, "significant": p_holm < 1 - confidence}
-            families[metric] = family
-        averaged = [families[metric] for metric in metrics if metric in _AVERAGED]
-        if len(averaged) > 1:
-            families["avg"] = [_average(each) for each in zip(*averaged, strict=True)]
-        head = {"dataset": dataset, "baseline": baseline or "", "confidence": confidence}
-        for metric in sorted(families, key=[*METRIC_LABELS].index):
-            rows += [head | {"metric": metric} | row for row in families[metric]]
-    types = dict.fromkeys(("n", "n_paired", "wins", "ties", "losses"), "Int64") | {"significant": bool}
+        clusters_of = answered.drop_duplicates("question_id").set_index("question_id")["cluster"]
+        columns = pd.MultiIndex.from_product([metrics, methods])
+        scores = [
+            part.reindex(columns=["question_id", "method", *metrics])
+            .pivot(index="question_id", columns="method")
+            .reindex(clusters_of.index, columns=columns)
+            .astype(float)
+            for part in (answered, *(run.frame() for run in repeats if len(repeats) > 1))
+        ]
+        members = clusters_of.to_numpy() if clusters else None
+        for metric, method in columns:
+            if metric in RESULT_METRICS or scores[0][metric, method].notna().any():
+                reference = None if baseline in (None, method) else scores[0][metric, baseline].to_numpy()
+                values = [table[metric, method].to_numpy() for table in scores]
+                row = _row(values, reference, members, {"confidence": confidence, "resamples": resamples})
+                rows.append({"dataset": dataset, "method": method, "metric": metric} | row)
     further = [name for name in _FURTHER if any(name in row for row in rows)]
-    return pd.DataFrame(rows, columns=[*_COLUMNS, *further]).astype(types)
+    table = pd.DataFrame(rows, columns=[*_COLUMNS, *further])
+    table = pd.concat([table, _averages(table)], ignore_index=True)
+    order = np.lexsort([table["metric"].map([*METRIC_LABELS].index), pd.factorize(table["dataset"])[0]])
+    table = table.iloc[order].reset_index(drop=True)
+    table["p_holm"] = table.groupby(["dataset", "metric"])["p"].transform(holm)
+    table = table.assign(significant=table["p_holm"] < 1 - confidence, baseline=baseline or "", confidence=confidence)
+    return table.astype(dict.fromkeys(("n", "n_paired", "wins", "ties", "losses"), "Int64"))
 
 
 def counts(runs: Sequence[Run], names: Sequence[str], *, clusters: bool = False, **intervals: Any) -> pd.DataFrame:
@@ -209,18 +201,12 @@ def _missing_answers(runs: Sequence[Run]) -> Iterator[str]:
 def _names(runs: Sequence[Run]) -> list[str]:
     """The runs' labels, each with the settings that distinguish it from others of the same one."""
     texts = [
-        (
-            run.label,
-            run.info.model,
-            f"prompts {run.info.prompt_set}",
-            run.info.retriever["name"],
-            f"repeat {run.info.repeat}",
-        )
+        (run.info.model, f"prompts {run.info.prompt_set}", run.info.retriever["name"], f"repeat {run.info.repeat}")
         for run in runs
     ]
-    table = pd.DataFrame(texts, columns=["label", "model", "prompts", "retriever", "repeat"])
-    differing = table.groupby("label").transform("nunique").gt(1).assign(label=True)
-    return [", ".join(row.dropna()) for _, row in table.where(differing).iterrows()]
+    labels, settings = pd.Series([run.label for run in runs]), pd.DataFrame(texts)
+    differing = settings.where(settings.groupby(labels).transform("nunique") > 1).to_numpy()
+    return [", ".join([label, *filter(pd.notna, row)]) for label, row in zip(labels, differing, strict=True)]
 
 
 def _named_frames(runs: Sequence[Run], by: str | None = None) -> Iterator[tuple[str, Sequence[Run], pd.DataFrame]]:
@@ -239,16 +225,13 @@ def _named_frames(runs: Sequence[Run], by: str | None = None) -> Iterator[tuple[
                 yield ", ".join([name] * (len(names) > 1) + [str(value)]), repeats, part
 
 
-def _by_question(answers: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """Scores by question, in columns by metric and method."""
-    table = answers.reindex(columns=["question_id", "method", *metrics]).astype(dict.fromkeys(metrics, float))
-    return table.pivot(index="question_id", columns="method")
-
-
-def _average(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The row of the mean of a method's metrics."""
-    mean = math.fsum(row.get("mean", math.nan) for row in rows) / len(rows)
-    return _EMPTY | {"method": rows[0]["method"], "n": min(row["n"] for row in rows), "mean": mean}
+def _averages(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows `avg` of `results`, of data sets with two metrics or more that are averaged."""
+    averaged = table[table["metric"].isin(_AVERAGED)]
+    averaged = averaged[averaged.groupby("dataset")["metric"].transform("nunique") > 1]
+    methods = averaged.groupby(["dataset", "method"], sort=False)
+    means = methods.agg(n=("n", "min"), mean=("mean", lambda means: means.mean(skipna=False)))
+    return means.reset_index().assign(metric="avg", n_paired=0, interval="")
 
 
 def _row(
@@ -261,17 +244,17 @@ def _row(
 
     scores, *repeats = tables
     scored = ~np.isnan(scores)
-    row: dict[str, Any] = _EMPTY | {"n": int(scored.sum())}
+    row: dict[str, Any] = {"n": scored.sum(), "n_paired": 0, "interval": ""}
     if clusters is not None:
         row["clusters"] = len({*clusters[scored]})
-    if not row["n"]:
+    if not scored.any():
         return row
     low, high, interval = mean_interval(scores[scored], **options(scored))
     row |= {"mean": math.fsum(scores[scored]) / row["n"], "low": low, "high": high, "interval": interval}
     if repeats:
-        each = [repeat[scored] for repeat in repeats]
+        each = np.array(repeats)[:, scored]
         sd = statistics.stdev(math.fsum(repeat) / len(repeat) for repeat in each)
-        row |= {"repeats": len(each), "repeat_sd": sd, "always": float((np.array(each) == 1).all(axis=0).mean())}
+        row |= {"repeats": len(each), "repeat_sd": sd, "always": (each == 1).all(axis=0).mean()}
     paired = scored & ~np.isnan(scores if reference is None else reference)
     if reference is not None and paired.any():
         test = paired_difference(scores[paired], reference[paired], **options(paired))

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
@@ -21,23 +22,6 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _SIGNS = {"same": (" ", "span"), "added": ("+", "ins"), "dropped": ("-", "del")}  # in a text, and as HTML
 
 _BADGES = {"✓": "good", "✗": "bad", "⚠": "bad"}  # the class of a badge by its first letter, others are "partly"
-
-# Colours have enough contrast in light and dark themes, or are mixed into the page's own background.
-_CSS = """<style>
-.rag-trace {font: 14px/1.5 system-ui, sans-serif; max-width: 60rem}
-.rag-trace dl {display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .5rem 0}
-.rag-trace dt, .rag-trace small {opacity: .7} .rag-trace dd {margin: 0} .rag-trace summary {cursor: pointer}
-.rag-trace section {border-left: 3px solid rgba(128,128,128,.45); padding: .1rem 0 .1rem .9rem; margin: .9rem 0}
-.rag-trace h4 {margin: 0 0 .3rem; font-size: 1em} .rag-trace details {margin: .25rem 0}
-.rag-trace pre, .rag-trace .note {white-space: pre-wrap; overflow-wrap: anywhere; background: rgba(128,128,128,.12);
- color: inherit; padding: .5rem .7rem; border-radius: 4px; margin: .25rem 0; font-size: .93em}
-.rag-trace ins {background: rgba(0,158,115,.28); text-decoration: none; border-bottom: 2px solid #009e73}
-.rag-trace del {background: rgba(213,94,0,.18); opacity: .85}
-.rag-trace b {font-weight: normal; border: 1px solid; border-radius: 4px; padding: 0 .4rem; font-size: .86em}
-.rag-trace .good {border-color: #009e73; background: rgba(0,158,115,.2)}
-.rag-trace .bad {border-color: #d55e00; background: rgba(213,94,0,.2)}
-.rag-trace .partly {border-color: #e69f00; background: rgba(230,159,0,.2)}
-</style>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +44,8 @@ class Trace:
                 for each in (self.sample, *self.others)
             ]
             page = f'<details name="{group}" open="">' + f'<details name="{group}">'.join(tabs)
-        return f'{_CSS}<div class="rag-trace">{page}</div>'
+        style = Path(__file__).with_name("trace.css").read_text(encoding="utf-8")
+        return f'<style>{style}</style><div class="rag-trace">{page}</div>'
 
     def __repr__(self) -> str:
         return "\n\n\n".join(map(_text, (self.sample, *self.others)))
