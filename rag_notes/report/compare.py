@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,8 @@ CHANGES: Mapping[str, str] = {
 }
 """How the scores of a question may differ between the two sides, whose names are filled in."""
 
-_KINDS = {"answer": ANSWER_METRICS, "retrieval": RETRIEVAL_METRICS, "cost": COSTS}
+_KINDS = dict.fromkeys(ANSWER_METRICS, "answer") | dict.fromkeys(RETRIEVAL_METRICS, "retrieval")
+_KINDS |= dict.fromkeys(COSTS, "cost")
 _COLUMNS = [
     *("method_a", "method_b", "kind", "metric", "n", "mean_a", "mean_b", "difference", "low", "high", "p", "p_holm"),
     *("significant", "wins", "ties", "losses", "smallest_detectable", "confidence"),
@@ -77,12 +78,11 @@ class Comparison:
         columns = {"question_a": "question", "gold_a": "gold", "answer_a": a, "answer_b": b}
         for change, meaning in CHANGES.items():
             rows = self.questions[self.questions["change"] == change].set_index("question_id")
-            if count := len(rows):
-                extent = f", the first {_LISTED}" if count > _LISTED else ""
-                texts = rows.filter(columns)[:_LISTED].map(
-                    lambda text: textwrap.shorten(str(text), _LONGEST, placeholder=" …")
-                )
-                yield f"{meaning.format(a, b)}: {count} questions{extent}", texts.rename(columns=columns)
+            texts = rows[:_LISTED].filter([*columns]).rename(columns=columns)
+            if len(rows):
+                extent = f", the first {_LISTED}" if len(rows) > _LISTED else ""
+                shortened = texts.map(lambda text: textwrap.shorten(str(text), _LONGEST, placeholder=" …"))
+                yield f"{meaning.format(a, b)}: {len(rows)} questions{extent}", shortened
         if len(settings := self.settings()):
             yield "settings that differ", settings
         if len(self.left_out):
@@ -148,24 +148,21 @@ def compare_runs(
         if questions.empty:
             reasons = left_out["reason"].value_counts(sort=False).to_dict()
             raise RecordError(f"no question was answered by both {a} of {names[0]} and {b} of {names[1]}: {reasons}")
-    rows: list[dict[str, Any]] = []
-    for kind, metric in ((kind, metric) for kind, metrics in _KINDS.items() for metric in metrics):
-        family: list[dict[str, Any]] = []
-        for (a, b), (questions, _) in matched.items():
-            columns = [f"{metric}_a", f"{metric}_b"]
-            scored = questions.reindex(columns=[*columns, "cluster_a"]).dropna(subset=columns)
-            if len(scored):
-                before, after = (scored[name].to_numpy(float) for name in columns)
-                members = scored["cluster_a"].tolist() if clusters else None
-                test = paired_difference(after, before, clusters=members, confidence=confidence, resamples=resamples)
-                row = {"method_a": a, "method_b": b, "kind": kind, "metric": metric, "confidence": confidence}
-                row |= {"mean_a": math.fsum(before) / test.n, "mean_b": math.fsum(after) / test.n}
-                row |= {"difference": test.mean, "smallest_detectable": smallest_detectable(after - before)}
-                family.append(row | test._asdict())
-        for row, p_holm in zip(family, holm([row["p"] for row in family]), strict=True):
-            rows.append(row | {"p_holm": p_holm, "significant": p_holm < 1 - confidence})
+    rows = []
+    for metric, ((a, b), (questions, _)) in product(_KINDS, matched.items()):
+        scores = questions.reindex(columns=[f"{metric}_a", f"{metric}_b"]).astype(float).dropna()
+        if len(scores):
+            before, after = scores.to_numpy().T
+            members = questions.loc[scores.index, "cluster_a"].tolist() if clusters else None
+            test = paired_difference(after, before, clusters=members, confidence=confidence, resamples=resamples)
+            row = {"method_a": a, "method_b": b, "kind": _KINDS[metric], "metric": metric, "confidence": confidence}
+            row |= {"mean_a": math.fsum(before) / test.n, "mean_b": math.fsum(after) / test.n, "difference": test.mean}
+            rows.append(row | test._asdict() | {"smallest_detectable": smallest_detectable(after - before)})
+    table = pd.DataFrame(rows, columns=_COLUMNS)
+    table["p_holm"] = table.groupby("metric")["p"].transform(holm)
+    table["significant"] = table["p_holm"] < 1 - confidence
     questions, left_out = (pd.concat(parts, ignore_index=True) for parts in zip(*matched.values(), strict=True))
-    return Comparison(run_a, run_b, names, pd.DataFrame(rows, columns=_COLUMNS), questions, left_out)
+    return Comparison(run_a, run_b, names, table, questions, left_out)
 
 
 def _method_pairs(run_a: Run, run_b: Run, method_a: str | None, method_b: str | None) -> list[tuple[str, str]]:
@@ -193,9 +190,9 @@ def _match(frame_a: pd.DataFrame, frame_b: pd.DataFrame, *methods: str) -> tuple
     only_a, only_b = ~questions.isin(side_b.index), ~questions.isin(side_a.index)
     failed_a, failed_b = a["error"].notna(), b["error"].notna()
     reasons = {"only in A": only_a, "only in B": only_b}
-    for name, reason in {"question": "another question under the same id", "gold": "other gold answers"}.items():
+    for name, text in {"question": "another question under the same id", "gold": "other gold answers"}.items():
         if name in a and name in b:
-            reasons[reason] = a[name] != b[name]
+            reasons[text] = a[name] != b[name]
     reasons |= {"failed in A and B": failed_a & failed_b, "failed in A": failed_a, "failed in B": failed_b}
     scores = [name for name in ("correctness", *ANSWER_METRICS) if name in a and name in b]
     differ = ((a[scores] != b[scores]) & (a[scores].notna() | b[scores].notna())).any(axis=1)
@@ -203,6 +200,6 @@ def _match(frame_a: pd.DataFrame, frame_b: pd.DataFrame, *methods: str) -> tuple
     changes = np.select([~right_a & right_b, right_a & ~right_b, differ], [*CHANGES], "")
     table = a.add_suffix("_a").join(b.add_suffix("_b")).reset_index()
     table = table.assign(method_a=methods[0], method_b=methods[1], change=changes)
-    reason = np.select([np.asarray(mask, bool) for mask in reasons.values()], [*reasons], "")
-    left_out = table[["method_a", "method_b", "question_id"]].assign(reason=reason)
-    return table[reason == ""], left_out[reason != ""]
+    table["reason"] = np.select([np.asarray(mask, bool) for mask in reasons.values()], [*reasons], "")
+    left_out = table.loc[table["reason"] != "", ["method_a", "method_b", "question_id", "reason"]]
+    return table.loc[table["reason"] == ""].drop(columns="reason"), left_out

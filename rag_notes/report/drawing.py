@@ -91,7 +91,9 @@ def style() -> Iterator[None]:
 
 
 @contextmanager
-def figure_of(size: tuple[float, float], panels: int = 1, *, sharey: bool = False) -> Iterator[tuple[Any, Any]]:
+def figure_of(
+    size: tuple[float, float], panels: int = 1, *, sharey: bool = False
+) -> Iterator[tuple[NotebookFigure, Any]]:
     """Yield a figure with panels beside each other to draw in, then fix its layout.
 
     A second layout would differ a little, and with it the file of a figure that was shown before.
@@ -114,7 +116,7 @@ def mark(
 
 def add_legend(figure: Figure, handles: Sequence[Any], where: str, note: str = "") -> None:
     """Draw a legend above or below the axes, under a note, in as many columns as the figure is wide."""
-    options = {"handles": handles, "loc": f"outside {where} left", "alignment": "left", "title_fontsize": 8}
+    options: Any = {"handles": handles, "loc": f"outside {where} left", "alignment": "left", "title_fontsize": 8}
     title = textwrap.fill(note, int(18 * figure.get_figwidth()))
     for columns in range(max(1, len(handles)), 0, -1):
         legend = figure.legend(ncols=columns, title=title or None, **options)

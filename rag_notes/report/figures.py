@@ -74,11 +74,11 @@ def forest(
     _require(table, "label", "mean", "low", "high", "panel", "kind", *([group] if group else []))
     table = table.assign(heading=table[group].astype(str) if group else "")
     heights: dict[tuple[Any, str], float] = {}
-    for number, (heading, part) in enumerate(table.groupby("heading", sort=False)):
-        for label in [*([""] if group else []), *part["label"].unique()]:
+    for number, (heading, labels) in enumerate(table.groupby("heading", sort=False)["label"]):
+        for label in [*([""] if group else []), *labels.unique()]:
             heights[heading, label] = len(heights) + _GAP * number
     bottom, lines = max(heights.values()), 2 + len(textwrap.wrap(note, int(18 * width)))
-    panels = table.groupby("panel", sort=False)
+    panels: Any = table.groupby("panel", sort=False)
     with figure_of((width, _HEAD + _LINE * lines + _ROW * bottom), len(panels), sharey=True) as (figure, grid):
         for axes, (_, part) in zip(grid, panels, strict=True):
             baselines = part[part["kind"] == "baseline"].set_index("heading")["mean"]
@@ -130,7 +130,7 @@ def curves(
     """
     _require(table, "label", "mean", "panel", x)
     looks = looks or dict(zip(table["label"].unique(), LOOKS, strict=False))
-    panels = table.groupby("panel", sort=False)
+    panels: Any = table.groupby("panel", sort=False)
     with figure_of(size, len(panels), sharey=bool(ylabel)) as (figure, grid):
         ends: list[list[tuple[float, float, str, Any]]] = []
         for axes, (name, part) in zip(grid, panels, strict=True):

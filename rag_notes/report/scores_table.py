@@ -42,10 +42,6 @@ _DATASETS = {
 WIDTH = 110
 """Characters of a line in a terminal."""
 
-# A caption is no wider than its table by itself: below a narrow or an empty one it would have a word a line.
-_CAPTION = {"selector": "caption"}
-_CAPTION["props"] = "caption-side: bottom; text-align: left; padding-top: 0.6em; min-width: 40em"
-
 
 @dataclass(frozen=True, repr=False)
 class ScoresTable:
@@ -65,17 +61,16 @@ class ScoresTable:
     def wide(self) -> pd.DataFrame:
         """The cells, a row a method by its family and label; columns by data set, metric and number of questions."""
         metrics = [*(self.metrics or METRIC_LABELS)]
-        table = self.results[self.results["metric"].isin(metrics)]
-        table = table.iloc[np.lexsort([table["metric"].map(metrics.index), pd.factorize(table["dataset"])[0]])]
+        table = in_order(self.results[self.results["metric"].isin(metrics)], metrics)
         most = table.groupby(["dataset", "metric"])["n"].transform("max")
-        marked = table.assign(most=most, contradictory=_contradictory(table))
+        table = table.assign(most=most, contradictory=_contradictory(table))
         columns: dict[str, Any] = {
             "family": table.get("family", ""),
             "method": table.get("label", table["method"].map(label_of)),
             "data set": table["dataset"].map(dataset_label),
             "metric": table["metric"].map(METRIC_LABELS),
             "questions": [f"n = {number}" for number in most],
-            "cell": [_cell(row) for row in marked.to_dict("records")],
+            "cell": [_cell(row) for row in table.to_dict("records")],
         }
         cells = pd.DataFrame(columns, table.index)
         rows = cells[["family", "method"]].drop_duplicates().sort_values("family", kind="stable")
@@ -107,6 +102,12 @@ class ScoresTable:
 
     def _repr_html_(self) -> str:
         return as_html(self.wide, "results", self.caption)
+
+
+def in_order(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Return rows by data set, in the order of their first rows, then by metric, in the order of `metrics`."""
+    keys: Any = [table["metric"].map([*metrics].index), pd.factorize(table["dataset"])[0]]
+    return table.iloc[np.lexsort(keys)]
 
 
 def dataset_label(name: str) -> str:
@@ -145,8 +146,13 @@ def as_html(table: pd.DataFrame, uuid: str, caption: str = "") -> str:
     styler = Styler(_without_names(table), uuid=uuid, cell_ids=False, caption=escape(caption) or None)
     styler = styler.format(escape="html").format_index(escape="html").format_index(axis="columns", escape="html")
     wrap = "normal" if table.size and table.map(len).max().max() > WIDTH // 2 else "nowrap"
-    cells: Any = {"selector": "td, th", "props": f"white-space: {wrap}; text-align: left; vertical-align: top"}
-    return str(styler.set_table_styles([_CAPTION, cells]).to_html())
+    # A caption is no wider than its table by itself: below a narrow or an empty one it would have a word a line.
+    caption_style = "caption-side: bottom; text-align: left; padding-top: 0.6em; min-width: 40em"
+    styles: Any = [
+        {"selector": "caption", "props": caption_style},
+        {"selector": "td, th", "props": f"white-space: {wrap}; text-align: left; vertical-align: top"},
+    ]
+    return str(styler.set_table_styles(styles).to_html())
 
 
 def _without_names(table: pd.DataFrame) -> pd.DataFrame:

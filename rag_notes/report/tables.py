@@ -18,6 +18,7 @@ from rag_notes.report.scores_table import (
     QUEST_METRICS,
     RETRIEVAL_METRICS,
     ScoresTable,
+    in_order,
 )
 from rag_notes.running.records import Run, pooled_frames
 from rag_notes.types import InputError
@@ -92,9 +93,7 @@ def results(
                 rows.append({"dataset": dataset, "method": method, "metric": metric} | row)
     further = [name for name in _FURTHER if any(name in row for row in rows)]
     table = pd.DataFrame(rows, columns=[*_COLUMNS, *further])
-    table = pd.concat([table, _averages(table)], ignore_index=True)
-    order = np.lexsort([table["metric"].map([*METRIC_LABELS].index), pd.factorize(table["dataset"])[0]])
-    table = table.iloc[order].reset_index(drop=True)
+    table = in_order(pd.concat([table, _averages(table)]), [*METRIC_LABELS]).reset_index(drop=True)
     table["p_holm"] = table.groupby(["dataset", "metric"])["p"].transform(holm)
     table = table.assign(significant=table["p_holm"] < 1 - confidence, baseline=baseline or "", confidence=confidence)
     return table.astype(dict.fromkeys(("n", "n_paired", "wins", "ties", "losses"), "Int64"))
@@ -219,7 +218,7 @@ def _named_frames(runs: Sequence[Run], by: str | None = None) -> Iterator[tuple[
         if by is None:
             yield name, repeats, frame
         elif by not in frame:
-            raise InputError(f"answers have no column {by!r}; there is {', '.join(frame)}")
+            raise InputError(f"answers have no column {by!r}; there is {', '.join(frame.columns)}")
         else:
             for value, part in frame.groupby(by, sort=False):
                 yield ", ".join([name] * (len(names) > 1) + [str(value)]), repeats, part

@@ -145,7 +145,7 @@ def _sections(trace: Sequence[Event]) -> Iterator[tuple[str, list[_Step]]]:
 
 def _badges(sample: Sample) -> list[str]:
     scores = [(metric, sample.metrics[metric]) for metric in ANSWER_METRICS if metric in sample.metrics]
-    words = {0: "✗ {}", 1: "✓ {}"}
+    words: dict[float, str] = {0: "✗ {}", 1: "✓ {}"}
     return [words.get(score, f"{{}} {score:.2f}").format(metric) for metric, score in scores]
 
 
