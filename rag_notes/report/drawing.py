@@ -47,11 +47,9 @@ class Look(NamedTuple):
         return {"color": self.colour, "linestyle": "none"} | shape
 
 
-_FONTS = [Path(mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf")]
+_FONTS = [f"{mpl.get_data_path()}/fonts/ttf/DejaVuSans.ttf"]
 if (_package := find_spec("font_source_sans_pro")) and _package.origin:
-    _FONTS += [
-        Path(_package.origin).with_name("files") / f"SourceSansPro-{name}.ttf" for name in ("Regular", "Semibold")
-    ]
+    _FONTS += [f"{Path(_package.origin).parent}/files/SourceSansPro-{name}.ttf" for name in ("Regular", "Semibold")]
 for _font in _FONTS:  # in front of other files of the same name, for the same bytes everywhere
     fontManager.addfont(_font)
     fontManager.ttflist.insert(0, fontManager.ttflist.pop())
@@ -91,13 +89,8 @@ def style() -> Iterator[None]:
 
 
 @contextmanager
-def figure_of(
-    size: tuple[float, float], panels: int = 1, *, sharey: bool = False
-) -> Iterator[tuple[NotebookFigure, Any]]:
-    """Yield a figure with panels beside each other to draw in, then fix its layout.
-
-    A second layout would differ a little, and with it the file of a figure that was shown before.
-    """
+def figure_of(size: tuple[float, float], panels: int = 1, *, sharey: bool = False) -> Iterator[tuple[NotebookFigure, Any]]:
+    """Yield a figure with panels beside each other to draw in, then fix its layout, which would change when saved."""
     with style():
         figure = NotebookFigure(figsize=size, layout="constrained")
         yield figure, figure.subplots(1, panels, sharey=sharey, squeeze=False)[0]
@@ -105,12 +98,10 @@ def figure_of(
         figure.set_layout_engine("none")
 
 
-def mark(
-    axes: Axes, x: float, y: float, look: Look, x_range: Any = NONE, y_range: Any = NONE, alpha: float = 1
-) -> None:
-    """Draw a mark with its intervals."""
+def mark(axes: Axes, x: float, y: float, look: Look, x_range: Any, y_range: Any = NONE, **style: Any) -> None:
+    """Draw a mark with its intervals, in the `style` of lines."""
     for xs, ys in ((x_range, (y, y)), ((x, x), y_range)):
-        axes.plot(xs, ys, color=look.colour, linewidth=1.1 if alpha == 1 else 0.8, alpha=alpha, zorder=2)
+        axes.plot(xs, ys, color=look.colour, zorder=2, **{"linewidth": 1.1} | style)
     axes.plot(x, y, zorder=3, **look.line)
 
 

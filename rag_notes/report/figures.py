@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 
 from rag_notes.report.drawing import (
     NONE,
@@ -37,7 +37,6 @@ COLUMN, PAGE = 3.4, 7.0
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 GREY, LIGHT, BLACK = "#5F5F5F", "#D5D5D5", "#000000"
-
 
 LOOKS = tuple(map(Look, (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK), "os^DvPX"))
 """The colours of Okabe and Ito without yellow, each with a marker, so that they differ in grey print, too."""
@@ -145,7 +144,7 @@ def curves(
                     axes.fill_between(xs, *bounds, color=look.colour, alpha=0.13, linewidth=0)
                 for position, row in zip(xs, line.to_dict("records"), strict=True):
                     x_range, y_range = _range(row, "x_low", "x_high"), NONE if band else _range(row, "low", "high")
-                    mark(axes, position, row["mean"], look, x_range=x_range, y_range=y_range)
+                    mark(axes, position, row["mean"], look, x_range, y_range)
                 ends[-1].append((line.get("x_high", xs).iloc[-1], line["mean"].iloc[-1], label, look.ink))
             title = textwrap.fill(_with_count(name, part), int(17 * size[0] / len(panels)))
             axes.set_title(title if len(panels) > 1 else "")
@@ -171,14 +170,13 @@ def bars(table: pd.DataFrame, *, looks: Mapping[str, Look], smallest: float = 6,
         left = np.zeros(len(wide))
         for name, look in looks.items():
             style: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0.6}
-            parts = axes.barh(range(len(wide)), wide[name], 0.78, left=left, label=name, **style)
-            colour = "white" if np.dot(to_rgb(look.colour), (0.3, 0.59, 0.11)) < 0.55 else "black"
+            parts = axes.barh(wide.index, wide[name], 0.78, left=left, label=name, **style)
+            colour = "white" if np.dot(to_rgb(look.colour), (0.3, 0.59, 0.11)) < 0.55 else BLACK
             numbers = [f"{share:.0f}" if share >= smallest else "" for share in wide[name]]
             for text in axes.bar_label(parts, numbers, label_type="center", fontsize=7.5):
                 box = {"facecolor": look.colour, "edgecolor": "none", "boxstyle": "square,pad=0.05"}
                 text.set(color=colour, bbox=box if look.hatch and text.get_text() else None, position=(0, -0.7))
             left = left + wide[name].to_numpy()
-        axes.set_yticks(range(len(wide)), wide.index)
         axes.set(ylim=(len(wide) - 0.5, -0.5), xlim=(0, left.max()), xlabel=_with_count(table["panel"].iloc[0], table))
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
@@ -208,11 +206,11 @@ def scatter(
         if log:
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.minorticks_off()
         for row in sorted(table.to_dict("records"), key=lambda row: -looks[row["kind"]].size):  # small marks on top
             x_range, y_range = _range(row, "x_low", "x_high"), NONE if typical else _range(row, "low", "high")
-            mark(axes, row[x], row["mean"], looks[row["kind"]], x_range=x_range, y_range=y_range, alpha=0.3)
+            mark(axes, row[x], row["mean"], looks[row["kind"]], x_range, y_range, alpha=0.3, linewidth=0.8)
         steps = np.empty((0, 2))
         if front:
             best = table.sort_values([x, "mean"], ascending=[True, False], kind="stable")
@@ -236,10 +234,9 @@ def scatter(
 
 def _require(table: pd.DataFrame, *columns: str) -> None:
     if missing := [name for name in columns if name not in table]:
-        raise InputError(
-            f"the frame has no column {missing[0]!r}, which this figure draws; it has {', '.join(map(str, table))}"
-        )
-    if table.empty or table["mean"].isna().all():
+        names = ", ".join(map(str, table))
+        raise InputError(f"the frame has no column {missing[0]!r}, which this figure draws; it has {names}")
+    if table["mean"].isna().all():
         raise InputError("nothing to draw: the frame has no row with a mean")
 
 

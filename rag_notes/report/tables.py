@@ -55,18 +55,18 @@ def results(
 
     Scores lie between 0 and 1. `mean`, `low`, `high`, `interval` (the name of its method) and `n` are of the questions
     answered without error. `difference` to `p`, `wins`, `ties` and `losses` compare the method with `baseline`, if any,
-    on the `n_paired` questions that both answered without error; `p_holm` is corrected for the methods compared on one
-    data set by one metric, and `significant` is p_holm < 1 - confidence. `avg`, the mean of the means of two or more
-    answer metrics without `reject` and `acc_raw`, has no interval and no test. Where every question failed, n is 0.
+    on the `n_paired` questions that both answered; `p_holm` is corrected for the methods compared on one data set by
+    one metric, and `significant` is p_holm < 1 - confidence. `avg`, the mean of the means of two or more answer metrics
+    without `reject` and `acc_raw`, has no interval and no test.
 
     Runs that differ in their repeat alone are one: a question's score is its mean over the repeats, and counts where
-    all of them have one. Then there are the columns `repeats`, their number, `repeat_sd`, the standard deviation of
-    their means, and `always`, the share of questions that score 1 in each. With `clusters` intervals and tests are
-    those by clusters of questions that share gold passages (`gold_clusters`), and `clusters` is their number.
+    all of them have one. `repeats` is their number, `repeat_sd` the standard deviation of their means, and `always` the
+    share of questions that score 1 in each. With `clusters` intervals and tests are by clusters of questions that share
+    gold passages (`gold_clusters`), and `clusters` is their number.
 
     `dataset` is the run's label, with model, prompts or retriever where these distinguish it from another run of the
-    same label. With `by`, a column of the runs' frame such as `type` or `hops`, each of its values is a data set of its
-    own. Raises InputError for two runs that nothing distinguishes, a run without the baseline, and an unknown column.
+    same label, or with each value of `by`, a column of the frames such as `type`. Raises InputError for two runs that
+    nothing distinguishes, a run without the baseline, and an unknown column.
     """
     rows = []
     for dataset, repeats, frame in _named_frames(runs, by):
@@ -107,15 +107,13 @@ def counts(runs: Sequence[Run], names: Sequence[str], *, clusters: bool = False,
     without a price, has no row.
     """
     rows = []
-    for dataset, (run, *_), frame in _named_frames(runs):
-        answered = frame[frame["error"].isna()].astype({name: float for name in names if name in frame})
-        for name in (name for name in names if name in frame):
-            for method in run.methods:
-                part = answered[answered["method"] == method].dropna(subset=name)
-                if len(part):
-                    members = part["cluster"].tolist() if clusters else None
-                    interval = mean_interval(part[name], proportion=False, clusters=members, **intervals)
-                    rows.append([dataset, method, name, math.fsum(part[name]) / len(part), *interval, len(part)])
+    for dataset, _, frame in _named_frames(runs):
+        answered = frame[frame["error"].isna()]
+        long = answered.melt(["method", "cluster"], [name for name in names if name in frame], "metric")
+        for (metric, method), part in long.dropna(subset="value").groupby(["metric", "method"], sort=False):
+            values, members = part["value"].astype(float), part["cluster"].tolist() if clusters else None
+            interval = mean_interval(values, proportion=False, clusters=members, **intervals)
+            rows.append([dataset, method, metric, math.fsum(values) / len(values), *interval, len(values)])
     return pd.DataFrame(rows, columns=_COLUMNS[:8])
 
 
@@ -137,10 +135,9 @@ def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
             row["not_recorded"] = (part["error_kind"] == "RecordingMissError").sum()
             row["empty"] = (answered["answer"].str.strip() == "").sum()
             row |= part[_SUMS].sum().astype(int).to_dict() | answered[_MEANS].mean().to_dict()
-            has_cost = "cost" in answered and len(answered)
-            row["cost"] = answered["cost"].sum(skipna=False) if has_cost else math.nan
-            row["seconds"] = answered["seconds"].astype(float).mean(skipna=False)
-            rows.append(row)
+            spent = answered.reindex(columns=["cost", "seconds"]).astype(float)
+            row["cost"] = spent["cost"].sum(skipna=False, min_count=1)
+            rows.append(row | {"seconds": spent["seconds"].mean(skipna=False)})
     return pd.DataFrame(rows)
 
 
@@ -177,12 +174,11 @@ def scores_table(
 def methods_frame(methods: Mapping[str, Callable[..., Any]]) -> pd.DataFrame:
     """Return a row for each method, by family: name, label, source, and the most calls a question can take."""
     rows = []
-    for name, method in methods.items():
+    for name, method in sorted(methods.items(), key=lambda item: [*FAMILIES].index(about_of(item[1]).family)):
         about = about_of(method)
         calls = "" if about.calls is None else about.calls(settings_of(method))
         rows.append([about.family, name, about.label, about.source, calls])
-    frame = pd.DataFrame(rows, columns=["family", "method", "label", "source", "calls at most"])
-    return frame.sort_values("family", key=lambda names: names.map([*FAMILIES].index), kind="stable", ignore_index=True)
+    return pd.DataFrame(rows, columns=["family", "method", "label", "source", "calls at most"])
 
 
 def _missing_answers(runs: Sequence[Run]) -> Iterator[str]:
@@ -234,7 +230,7 @@ def _averages(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(
-    tables: Sequence[Floats], reference: Floats | None, clusters: NDArray[Any] | None, intervals: Mapping[str, Any]
+    tables: Sequence[Floats], reference: Floats | None, clusters: NDArray[Any] | None, intervals: dict[str, Any]
 ) -> dict[str, Any]:
     """What `results` has of one method by one metric, of its scores, then those of each repeat: NaN where none is."""
 
