@@ -89,7 +89,9 @@ def style() -> Iterator[None]:
 
 
 @contextmanager
-def figure_of(size: tuple[float, float], panels: int = 1, *, sharey: bool = False) -> Iterator[tuple[NotebookFigure, Any]]:
+def figure_of(
+    size: tuple[float, float], panels: int = 1, *, sharey: bool = False
+) -> Iterator[tuple[NotebookFigure, Any]]:
     """Yield a figure with panels beside each other to draw in, then fix its layout, which would change when saved."""
     with style():
         figure = NotebookFigure(figsize=size, layout="constrained")

@@ -5,9 +5,10 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+from jinja2 import Environment, StrictUndefined
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
 from rag_notes.methods.about import label_of
@@ -19,8 +20,7 @@ from rag_notes.types import InputError
 Piece = tuple[Literal["same", "added", "dropped"], str]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
-_SIGNS = {"same": (" ", "span"), "added": ("+", "ins"), "dropped": ("-", "del")}  # in a text, and as HTML
-
+_SIGNS = {"same": " ", "added": "+", "dropped": "-"}
 _BADGES = {"✓": "good", "✗": "bad", "⚠": "bad"}  # the class of a badge by its first letter, others are "partly"
 
 
@@ -36,16 +36,8 @@ class Trace:
     others: Sequence[Sample] = ()
 
     def _repr_html_(self) -> str:
-        page = _html(self.sample)
-        if self.others:
-            group = escape(f"trace of {self.sample.question.id}")
-            tabs = [
-                f"<summary>{escape(label_of(each.method))} {_answer_html(each)}</summary>{_html(each)}</details>"
-                for each in (self.sample, *self.others)
-            ]
-            page = f'<details name="{group}" open="">' + f'<details name="{group}">'.join(tabs)
-        style = Path(__file__).with_name("trace.css").read_text(encoding="utf-8")
-        return f'<style>{style}</style><div class="rag-trace">{page}</div>'
+        samples = (self.sample, *self.others)
+        return _PAGE.render(traces=[(sample, _summary(sample), [*_sections(sample.trace)]) for sample in samples])
 
     def __repr__(self) -> str:
         return "\n\n\n".join(map(_text, (self.sample, *self.others)))
@@ -149,52 +141,21 @@ def _badges(sample: Sample) -> list[str]:
     return [words.get(score, f"{{}} {score:.2f}").format(metric) for metric, score in scores]
 
 
-def _head(sample: Sample) -> dict[str, str]:
+def _summary(sample: Sample) -> str:
     counts = sample.counts
     passages = f"{counts.searches} searches, {counts.distinct_passages} distinct passages"
-    tokens = f"{counts.calls} calls, {counts.prompt_tokens + counts.completion_tokens} tokens"
-    answer = {"answer": sample.answer or "(empty)"} if sample.error is None else {"error": str(sample.error)}
-    gold = {"question": sample.question.question, "gold": " | ".join(sample.gold)}
-    return gold | answer | {"method": f"{label_of(sample.method)}: {passages}, {tokens}"}
-
-
-def _badge_html(text: str) -> str:
-    return f' <b class="{_BADGES.get(text[0], "partly")}">{escape(text)}</b>' if text else ""
-
-
-def _answer_html(sample: Sample) -> str:
-    if sample.error is not None:
-        return _badge_html(f"✗ {sample.error}")
-    return f"<strong>{escape(sample.answer) or '(empty)'}</strong>{''.join(map(_badge_html, _badges(sample)))}"
-
-
-def _html(sample: Sample) -> str:
-    head = {name: escape(text) for name, text in _head(sample).items()}
-    head["question"] = f"<strong>{head['question']}</strong>"
-    head["gold"] = head["gold"] or "<em>none: unanswerable</em>"
-    head["answer" if sample.error is None else "error"] = _answer_html(sample)
-    parts = ["<dl>", *(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in head.items()), "</dl>"]
-    for title, steps in _sections(sample.trace):
-        parts += [f"<section><h4>{title}</h4>", *map(_step_html, steps), "</section>"]
-    return "".join(parts)
-
-
-def _step_html(step: _Step) -> str:
-    line = f"{escape(step.text)}{_badge_html(step.badge)} <small>{escape(step.aside)}</small>"
-    if step.note:
-        pieces = ((_SIGNS[kind][1], escape(text)) for kind, text in step.note)
-        note = "\n".join(f"<{tag}>{text}</{tag}>" for tag, text in pieces)
-        return f'<div>{line}</div><div class="note">{note}</div>'
-    texts = "".join(f"<small>{escape(name)}</small><pre>{escape(text)}</pre>" for name, text in step.folded)
-    return f"<details><summary>{line}</summary>{texts}</details>" if texts else f"<div>{line}</div>"
+    tokens = counts.prompt_tokens + counts.completion_tokens
+    return f"{label_of(sample.method)}: {passages}, {counts.calls} calls, {tokens} tokens"
 
 
 def _text(sample: Sample) -> str:
-    head = _head(sample)
-    head["gold"] = head["gold"] or "(none: unanswerable)"
-    if sample.error is None:
-        head["answer"] += f"  [{'  '.join(_badges(sample))}]"
-    lines = [f"{name:<10}{text}" for name, text in head.items()]
+    answer = f"answer    {sample.answer or '(empty)'}  [{'  '.join(_badges(sample))}]"
+    lines = [
+        f"question  {sample.question.question}",
+        f"gold      {' | '.join(sample.gold) or '(none: unanswerable)'}",
+        answer if sample.error is None else f"error     {sample.error}",
+        f"method    {_summary(sample)}",
+    ]
     for title, steps in _sections(sample.trace):
         lines += ["", title]
         for step in steps:
@@ -202,5 +163,16 @@ def _text(sample: Sample) -> str:
             lines.append("  " + "  ".join(filter(None, texts)))
             if step.aside.startswith("→"):
                 lines.append(f"    {step.aside}")
-            lines += [f"    {_SIGNS[kind][0]} {line}" for kind, text in step.note for line in text.splitlines()]
+            lines += [f"    {_SIGNS[kind]} {line}" for kind, text in step.note for line in text.splitlines()]
     return "\n".join(lines)
+
+
+_PAGE = Environment(autoescape=True, trim_blocks=True, undefined=StrictUndefined).from_string(
+    Path(__file__).with_name("trace.html").read_text(encoding="utf-8"),
+    {
+        "label": label_of,
+        "scores": _badges,
+        "badges": _BADGES,
+        "tags": {"same": "span", "added": "ins", "dropped": "del"},
+    },
+)
