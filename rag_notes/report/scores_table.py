@@ -162,7 +162,7 @@ def _without_names(table: pd.DataFrame) -> pd.DataFrame:
 
 def _cell(row: Mapping[Any, Any]) -> str:
     text = interval_text(row["mean"], row["low"], row["high"])
-    text += "*" * bool(row["significant"]) + "†" * row["contradictory"]
+    text += "*" * bool(row["significant"]) + "†" * bool(row["contradictory"])
     if not math.isnan(row.get("repeat_sd", math.nan)):
         text += f" sd {100 * row['repeat_sd']:.1f}, always {100 * row['always']:.1f}"
     return text + (f" n = {row['n']}" if row["n"] < row["most"] and text != "–" else "")
