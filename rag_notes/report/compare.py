@@ -64,8 +64,8 @@ class Comparison:
         sides = []
         for run, names in ((self.run_a, self.table["method_a"]), (self.run_b, self.table["method_b"])):
             info = {name.replace("_", " "): value for name, value in asdict(run.info).items() if name in _SETTINGS}
-            infos = {name: run.info.methods[name] for name in names}
-            methods = {name: {**method.settings, "function": method.function} for name, method in infos.items()}
+            chosen = run.only(names).info.methods
+            methods = {name: {**method.settings, "function": method.function} for name, method in chosen.items()}
             info["method"] = methods if len(methods) > 1 else methods[names[0]]
             sides.append(pd.json_normalize(info, sep=" ").iloc[0].map(str))
         table = pd.concat(sides, axis=1, keys=["a", "b"]).fillna("–")
@@ -91,16 +91,16 @@ class Comparison:
 
     def _readable(self) -> pd.DataFrame:
         """The table as texts: scores in %, costs a question, a star where significant."""
-        rows = []
+        rows = {}
         for row in self.table.to_dict("records"):
             scale = 1 if row["kind"] == "cost" else 100
             methods = " → ".join(dict.fromkeys([label_of(row["method_a"]), label_of(row["method_b"])]))
             metric = METRIC_LABELS.get(row["metric"], row["metric"].replace("_", " "))
             means = [f"{scale * row[name]:.1f}" for name in ("mean_a", "mean_b")]
             difference = interval_text(row["difference"], row["low"], row["high"], scale=scale)
-            rows.append([methods, metric, str(row["n"]), *means, difference + "*" * bool(row["significant"])])
-        wide = pd.DataFrame(rows, columns=["method", "metric", "n", *self.names, "difference"])
-        wide = wide.set_index(["method", "metric"])
+            rows[methods, metric] = [str(row["n"]), *means, difference + "*" * bool(row["significant"])]
+        wide = pd.DataFrame.from_dict(rows, "index", columns=["n", *self.names, "difference"])
+        wide.index = pd.MultiIndex.from_tuples(rows, names=["method", "metric"])
         return wide if wide.index.unique("method").size > 1 else wide.droplevel("method")
 
     def __repr__(self) -> str:

@@ -115,12 +115,12 @@ def dataset_label(name: str) -> str:
     return re.sub(r"^\w+", lambda match: _DATASETS.get(match[0], match[0]), name)
 
 
-def interval_text(mean: float, low: float, high: float, *, scale: float = 100.0, spec: str = ".1f") -> str:
+def interval_text(mean: float, low: float, high: float, *, scale: float = 100.0) -> str:
     """Return a mean with its interval, as `26.5 [14.6, 43.1]`; no interval where `low` is NaN, `–` where `mean` is."""
     if math.isnan(mean):
         return "–"
-    interval = "" if math.isnan(low) else f" [{scale * low:{spec}}, {scale * high:{spec}}]"
-    return f"{scale * mean:{spec}}{interval}"
+    interval = "" if math.isnan(low) else f" [{scale * low:.1f}, {scale * high:.1f}]"
+    return f"{scale * mean:.1f}{interval}"
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
