@@ -396,7 +396,7 @@ def retrieval(options: Sequence[str], retriever: Sequence[str] | None, top_k: in
         (dataset, {text: build_retriever(config, dataset.corpus) for text, config in configs.items()})
         for dataset in build_datasets(first)
     ]
-    say(retrieval_table(retrievers, top_k, confidence=first.confidence, resamples=first.resamples).to_string())
+    say(retrieval_table(retrievers, top_k, confidence=first.confidence, resamples=first.resamples))
     return 0
 
 

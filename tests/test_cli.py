@@ -194,7 +194,7 @@ def test_retrievers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ]
     assert main(["retrieval", "dataset=mini", "resamples=100", *bm25]) == 0
     out = capsys.readouterr().out
-    assert "all-gold@5" in out
+    assert "All gold, all searches" in out
     assert "retriever.stemming=false" in out
     assert main(["retrieval", "dataset=mini", "--top-k", "0"]) == 2
     refused(capsys, "--top-k 0: must be at least 1")
