@@ -21,7 +21,7 @@ from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.datasets.prepare import Prepared, chunks, crud_news, dpr, hotpotqa_abstracts, question_paragraphs
 from rag_notes.files import SHIPPED, DiskFullError
 from rag_notes.options import CONF, choices
-from rag_notes.retrieval.base import corpus_checksum
+from rag_notes.retrieval.base import measure
 from rag_notes.types import Passage
 from tests.test_datasets_files import write
 
@@ -31,7 +31,7 @@ TSV = 'id\ttext\ttitle\n1\t"a ""b"" c"\tT\n2\tplain\tÜ\n'
 def check(made: Prepared, passages: int, repeated: int, empty: int) -> tuple[Passage, ...]:
     assert (made.passages, made.repeated, made.empty) == (passages, repeated, empty)
     corpus = tuple(CorpusFile(str(made.path), "corpus.out"))
-    assert made.sha256 == corpus_checksum(corpus) == hashlib.sha256(made.path.read_bytes()).hexdigest()
+    assert made.sha256 == measure(corpus).sha256 == hashlib.sha256(made.path.read_bytes()).hexdigest()
     return corpus
 
 
