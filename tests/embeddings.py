@@ -11,7 +11,6 @@ import json
 import threading
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 
 DIMENSIONS = 6
@@ -36,9 +35,7 @@ class EmbeddingServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -57,19 +54,16 @@ class _Handler(BaseHTTPRequestHandler):
             return
         vectors = [vector(text, body.get("dimensions", DIMENSIONS)) for text in body["input"]]
         items: list[dict[str, Any]] = [{"index": index, "embedding": numbers} for index, numbers in enumerate(vectors)]
-        match fault:
-            case "few":
-                items.pop()
-            case "twice":
-                items[-1]["index"] = 0
-            case "ragged":
-                items[-1]["embedding"] = [1.0]
-            case "null":
-                items[-1]["embedding"] = [None] * DIMENSIONS
-            case "shuffled":
-                items.reverse()
-            case "unnumbered":
-                items = [{"embedding": item["embedding"]} for item in items]
+        if fault == "few":
+            items.pop()
+        items = items[::-1] if fault == "shuffled" else items
+        items[-1] |= {
+            "twice": {"index": 0},
+            "ragged": {"embedding": [1.0]},
+            "null": {"embedding": [None] * DIMENSIONS},
+        }.get(fault, {})
+        if fault == "unnumbered":
+            items = [{"embedding": item["embedding"]} for item in items]
         data = json.dumps({"object": "list", "data": items, "model": body["model"]}).encode()
         data = {"garbage": b"<html>It works!</html>", "stranger": b'{"weather": "fine"}'}.get(fault, data)
         self._send(200, data[: len(data) // 2] if fault == "halfjson" else data, cut=fault == "half")

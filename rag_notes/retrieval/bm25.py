@@ -96,8 +96,7 @@ class BM25:
             for _ in range(counts[term])
         ]
         size = self.corpus.passages
-        idf = {term: math.log(1 + (size - df + 0.5) / (df + 0.5)) for term, df in frequencies.items()}
-        weights = {term: counts[term] * idf[term] for term in frequencies}
+        weights = {t: counts[t] * math.log(1 + (size - df + 0.5) / (df + 0.5)) for t, df in frequencies.items()}
         candidates = self._candidates(tantivy.Query.boolean_query(terms), top_k)
         positions: list[Any] = self._searcher.fast_field_values(_POSITION, candidates)
         hits = (Hit(passage, self._score(weights, counts)) for passage, counts in map(self._counted, positions))

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,7 +70,7 @@ class DenseRetriever:
             if not path.exists():
                 self._encode_corpus(path, dtype, batch_size)
             self._vectors: NDArray[Any] = np.asarray(np.load(path, mmap_mode="r"))  # a view of the mapped pages
-            self._nearest: Any = self._compare
+            self._nearest: Callable[[Vectors, int], tuple[Vectors, NDArray[np.int64]]] = self._compare
             if index_factory is not None:
                 self._nearest = self._open_index(folder, index_factory, search_parameters or {}).search
 
@@ -154,7 +154,7 @@ class DenseRetriever:
 
     def _candidates(self, vectors: Vectors, top_k: int) -> NDArray[np.int64]:
         """Rows that hold the best `top_k` of each query and all that may tie with the last of them."""
-        count, rows = len(self.passages), np.empty(0, np.int64)
+        count = len(self.passages)
         k, last = min(2 * top_k + 16, count), min(top_k, count) - 1
         while True:
             scores, rows = self._nearest(vectors, k)

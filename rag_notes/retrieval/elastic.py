@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from elastic_transport import TransportError
-from elasticsearch import ApiError, Elasticsearch, helpers
+from elasticsearch import ApiError, Elasticsearch, TransportError, helpers
 from pydantic import Field
 from tqdm import tqdm
 
@@ -117,9 +116,11 @@ class ElasticsearchRetriever:
             if created.meta.status == 400 and "already_exists" not in str(created.body):
                 raise RetrieverError(f"Elasticsearch refused the index: {created.body}"[:1000])
             indices.put_settings(index=index, settings={"number_of_replicas": self.replicas})
-            if (present := self._count(index, refresh=True)) != self._size.passages:
+            indices.refresh(index=index)
+            if (present := self._client.count(index=index)["count"]) != self._size.passages:
                 self._load(index, present // self.chunk * self.chunk, progress=progress)
-            if (count := self._count(index, refresh=True)) != self._size.passages:
+            indices.refresh(index=index)
+            if (count := self._client.count(index=index)["count"]) != self._size.passages:
                 check_ids(self.corpus)
                 raise RetrieverError(f"{index} has {count} of {self._size.passages} passages; delete it, index again")
             actions: list[JSON] = [{"remove": {"index": other, "alias": self._alias}} for other in former - {index}]
@@ -159,7 +160,7 @@ class ElasticsearchRetriever:
         meta = index["mappings"].get("_meta", {}).get("rag_notes", {})
         if differences := [f"{k} is {meta.get(k)}, expected {v}" for k, v in self._meta.items() if meta.get(k) != v]:
             raise RetrieverError(f"{name} behind {self._alias!r} is another index: {'; '.join(differences)}; {advice}")
-        if (count := self._count(name)) != self._size.passages:
+        if (count := self._client.count(index=name)["count"]) != self._size.passages:
             raise RetrieverError(f"{name} has {count} of {self._size.passages} passages; delete it and {advice}")
         return name
 
@@ -179,11 +180,6 @@ class ElasticsearchRetriever:
             text = error.message if isinstance(error, TransportError) else error
             raise RetrieverError(f"Elasticsearch at {', '.join(self.hosts)}: {text}"[:1000] + advice) from None
 
-    def _count(self, index: str, *, refresh: bool = False) -> int:
-        if refresh:  # which a reader may not
-            self._client.indices.refresh(index=index)
-        return int(self._client.count(index=index)["count"])
-
     def _aliased_indexes(self) -> JSON:
         """The indexes that the alias names. This is the first request: a wrong address is an error without a pause."""
         client = self._client.options(ignore_status=404, max_retries=len(self.hosts) - 1, retry_backoff_base=0)
@@ -191,13 +187,13 @@ class ElasticsearchRetriever:
         return dict(indexes.body) if indexes.meta.status == 200 else {}
 
     def _load(self, index: str, start: int, *, progress: bool) -> None:
+        # One chunk after the other: all before the one that was under way at a kill are in the index.
         passages = itertools.islice(self.corpus, start, None)
         chunks = iter(lambda: list(itertools.islice(passages, self.chunk)), [])
         documents = itertools.chain.from_iterable(map(self._documents, chunks))
         actions = ({"_op_type": "create", "_id": document["id"]} | document for document in documents)
         options: JSON = {"max_retries": self.max_retries, "initial_backoff": 0.2, "max_backoff": 10}
         options |= {"retry_on_status": _MOMENTARY, "raise_on_error": False, "chunk_size": self.chunk}
-        # One chunk after the other: all before the one that was under way at a kill are in the index.
         client = self._client.options(retry_on_status=())  # the helper sends again what such a status refused
         results: Any = helpers.streaming_bulk(client, actions, index=index, **options)
         bar: JSON = {"total": self._size.passages, "initial": start, "unit": " passages", "file": sys.stderr}

@@ -241,8 +241,8 @@ class EndpointEncoder(InstructedEncoder):
 
 def _from_hub(model: str, revision: str | None) -> Path:
     patterns = ["tokenizer.json", "model.onnx*", "onnx/model.onnx*"]
+    hub = needed("huggingface_hub", "dense")
     try:
-        hub = needed("huggingface_hub", "dense")
         return Path(hub.snapshot_download(model, revision=revision, allow_patterns=patterns))
     except Exception as error:  # the client's classes differ from version to version
         raise OSError(f"{Path(model).absolute()}: no such folder, and the Hub has no {model} ({error})") from None
