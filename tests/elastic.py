@@ -201,8 +201,9 @@ class Secured(NamedTuple):
     admin: tuple[str, str]
     node: Node
 
-    def wait(self) -> None:
-        """Return when the server answers."""
+    def start(self) -> None:
+        """Start the server and return when it answers."""
+        self.node.start()
         self.node.wait(lambda: socket.create_connection(("127.0.0.1", self.node.port), timeout=5).close())
         assert self.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=60s")["timed_out"] is False
 
@@ -239,9 +240,8 @@ def secured_node() -> Iterator[Secured]:
         files |= {"users": ":".join(admin) + "\n", "users_roles": "superuser:admin\n"}
         node = Node(installed, "single", settings, files)
         secured = Secured(f"https://127.0.0.1:{node.port}", str(certificate), admin, node)
-        node.start()
         try:
-            secured.wait()
+            secured.start()
             yield secured
         finally:
             node.stop()

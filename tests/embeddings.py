@@ -3,7 +3,7 @@
 Its `faults` meet the requests in order, those after them are answered: a status (`429`, `500`, `401`; the body repeats
 the Authorization header, as a careless proxy would), `garbage` (HTML), `halfjson`, `half` (a connection closed in the
 middle), `stranger` (JSON of something else), `few` (a vector missing), `twice` (an index that occurs twice), `ragged`
-(one vector shorter), `null` (a number missing), `shuffled` (another order, right indices), `unnumbered` (no indices).
+(one vector shorter), `shuffled` (another order, right indices), `unnumbered` (no indices).
 """
 
 import hashlib
@@ -60,7 +60,6 @@ class _Handler(BaseHTTPRequestHandler):
         items[-1] |= {
             "twice": {"index": 0},
             "ragged": {"embedding": [1.0]},
-            "null": {"embedding": [None] * DIMENSIONS},
         }.get(fault, {})
         if fault == "unnumbered":
             items = [{"embedding": item["embedding"]} for item in items]

@@ -19,7 +19,6 @@ from rag_notes.config import build_datasets, build_retriever, load_config
 from rag_notes.datasets.corpus import passage_line
 from rag_notes.retrieval.base import RetrieverError, measure
 from rag_notes.retrieval.bm25 import bm25
-from rag_notes.retrieval.cached import cached
 from rag_notes.retrieval.elastic import ElasticsearchBM25, ElasticsearchKNN
 from rag_notes.types import Passage
 from tests.corpora import BIRDS, CHINESE, ids, plain_bm25, plain_words, random_corpus
@@ -48,10 +47,6 @@ def indexed(server: Secured, corpus: Sequence[Passage], kind: str = "bm25", **se
     retriever = make(server, corpus, kind, **settings)
     retriever.build_index(progress=False)
     return retriever
-
-
-def is_bulk(path: str) -> bool:
-    return path.partition("?")[0].endswith("_bulk")
 
 
 # BM25
@@ -135,14 +130,10 @@ def dense_rankings(corpus: Sequence[Passage], encoder: WordEncoder, folder: Path
     return DenseRetriever(corpus, encoder=encoder, batch_size=8, cache=str(folder)).search(queries, k)
 
 
-@pytest.mark.parametrize(
-    ("normalize", "index_type", "shards"), [(True, "flat", 2), (False, "flat", 1), (False, "hnsw", 3)]
-)
-def test_inner_products_are_those_of_dense_retrieval(
-    admin: Secured, tmp_path: Path, normalize: bool, index_type: str, shards: int
-) -> None:
-    corpus, encoder = passages(200), WordEncoder(normalize=normalize)
-    retriever = indexed(admin, corpus, "knn", encoder=encoder, index_type=index_type, shards=shards)
+@pytest.mark.parametrize("settings", [{"index_type": "flat", "shards": 2}, {"index_type": "flat"}, {"shards": 3}])
+def test_inner_products_are_those_of_dense_retrieval(admin: Secured, tmp_path: Path, settings: dict[str, Any]) -> None:
+    corpus, encoder = passages(200), WordEncoder(normalize=settings.get("shards") == 2)
+    retriever = indexed(admin, corpus, "knn", encoder=encoder, **settings)
     expected = dense_rankings(corpus, encoder, tmp_path, QUERIES, 60)
     for hits, ranking in zip(retriever.search(QUERIES, 60), expected, strict=True):
         assert ids(hits) == ids(ranking)
@@ -164,7 +155,7 @@ def test_more_candidates_find_more_and_ties_are_in_the_order_of_the_ids(admin: S
     assert recalls[1] > 0.95
     assert [len(hits) for hits in retriever.search(["ban"] * 600, 1)] == [1] * 600  # more than a request takes
     tied = [Passage(f"p{number:03}", "", "ban del") for number in np.random.default_rng(0).permutation(150)]
-    ties = indexed(admin, [*tied, *passages(20)], "knn", shards=2, candidates=7)
+    ties = indexed(admin, [*tied, *passages(20)], "knn", shards=2)
     assert ids(ties.search(["ban del"], 7)[0]) == [f"p{number:03}" for number in range(7)]
     assert len(ties.search(["ban"], 10_000)[0]) == 170
 
@@ -284,7 +275,7 @@ def test_a_killed_load_continues_and_gives_the_same_index(admin: Secured, tmp_pa
     bulks, under_way, over = itertools.count(1), threading.Event(), threading.Event()
 
     def cut(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
-        if is_bulk(path) and next(bulks) == 3:
+        if "_bulk" in path and next(bulks) == 3:
             forward(b"".join(body.splitlines(keepends=True)[:CHUNK]))  # two lines a passage
             under_way.set()
             over.wait()
@@ -321,11 +312,9 @@ def busy_bulks(times: int) -> Meddle:
     bulks = itertools.count()
 
     def meddle(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
-        number = next(bulks) if is_bulk(path) else times + 1
-        if number < times:
-            return 429, json.dumps({"error": error, "status": 429}).encode()
-        if number > times:
-            return forward(body)
+        number = next(bulks) if "_bulk" in path else times + 1
+        if number != times:
+            return forward(body) if number > times else (429, json.dumps({"error": error, "status": 429}).encode())
         status, answer = forward(b"".join(body.splitlines(keepends=True)[:-4]))
         items = json.loads(answer)["items"] + 2 * [{"create": {"status": 429, "error": error}}]
         return status, json.dumps({"errors": True, "items": items}).encode()
@@ -338,10 +327,7 @@ def test_passages_that_a_busy_server_refuses_are_sent_again(admin: Secured) -> N
         retriever = indexed(admin, BIRDS, hosts=[proxy.url])
         assert len(proxy.sent("_bulk")) == 3
         assert ids(retriever.search(["water"], 5)[0]) == ["p1", "p2"]
-    with (
-        Proxy(busy_bulks(99), admin) as proxy,
-        pytest.raises(RetrieverError, match=r"es_rejected.*same command goes on"),
-    ):
+    with Proxy(busy_bulks(99), admin) as proxy, pytest.raises(RetrieverError, match=r"es_rej.*same command goes on"):
         indexed(admin, BIRDS, hosts=[proxy.url], max_retries=1)
 
 
@@ -376,23 +362,13 @@ def test_a_partial_answer_is_asked_for_again_and_never_a_short_list(admin: Secur
         make(admin, BIRDS, kind, index=name, hosts=[proxy.url], max_retries=1).search(queries, 3)
 
 
-def test_searches_that_are_stored_are_not_sent_to_the_server_again(admin: Secured, tmp_path: Path) -> None:
-    name, path = next(names), tmp_path / "responses.sqlite"
-    indexed(admin, BIRDS, index=name)
-    with Proxy(lambda path, body, forward: forward(body), admin) as proxy:
-        first = cached(make(admin, BIRDS, index=name, hosts=[proxy.url]), path).search(["water", "acorns"], 3)
-        again = cached(make(admin, BIRDS, index=name, hosts=[proxy.url]), path).search(["acorns", "water", "milk"], 3)
-        assert (again[1], again[0]) == tuple(first)
-        assert [body.count(b'"sort"') for body in proxy.sent("_msearch")] == [2, 1]
-
-
 def test_a_server_killed_while_loading_and_searching_loses_nothing(admin: Secured) -> None:
     corpus = [passage for passage in random_corpus(4 * CHUNK, seed=5) if passage.text]
     name, bulks = next(names), itertools.count(1)
     expected = indexed(admin, corpus).search(["v w", "x"], 50)
 
     def kill_server(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
-        if is_bulk(path) and next(bulks) == 2:
+        if "_bulk" in path and next(bulks) == 2:
             admin.node.kill()
         try:
             return forward(body)
@@ -402,16 +378,14 @@ def test_a_server_killed_while_loading_and_searching_loses_nothing(admin: Secure
     with Proxy(kill_server, admin) as proxy:
         with pytest.raises(RetrieverError, match="once the server is well, the same command goes on"):
             indexed(admin, corpus, index=name, hosts=[proxy.url], max_retries=1)
-        admin.node.start()
-        admin.wait()
+        admin.start()
         retriever = make(admin, corpus, index=name, hosts=[proxy.url], max_retries=1)
         assert f"{len(corpus) - CHUNK} of them loaded now" in retriever.build_index(progress=False)
         assert retriever.search(["v w", "x"], 50) == expected
         admin.node.kill()
         with pytest.raises(RetrieverError, match="gone"):
             retriever.search(["v w", "x"], 50)
-        admin.node.start()
-        admin.wait()
+        admin.start()
         assert retriever.search(["v w", "x"], 50) == expected
 
 
@@ -426,13 +400,12 @@ def test_users_and_keys_can_do_what_they_may(admin: Secured, monkeypatch: pytest
 
     name = next(names)
     reader, indexer = new_key(), new_key("manage", "create_doc")
-    with monkeypatch.context() as environment:
-        environment.setenv("ELASTICSEARCH_PASSWORD", "swordfish-3")
-        with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USER and") as refusal:
-            make(admin, BIRDS, index=name).describe()
-        assert "swordfish" not in str(refusal.value)
-    monkeypatch.delenv("ELASTICSEARCH_USER")
-    monkeypatch.delenv("ELASTICSEARCH_PASSWORD")
+    monkeypatch.setenv("ELASTICSEARCH_PASSWORD", "swordfish-3")
+    with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USER and") as refusal:
+        make(admin, BIRDS, index=name).describe()
+    assert "swordfish" not in str(refusal.value)
+    for variable in ("ELASTICSEARCH_USER", "ELASTICSEARCH_PASSWORD"):
+        monkeypatch.delenv(variable)
     monkeypatch.setenv("ELASTICSEARCH_API_KEY", indexer)
     indexed(admin, BIRDS, index=name)
     monkeypatch.setenv("READERS_KEY", reader)
@@ -458,7 +431,6 @@ def test_a_certificate_is_checked(admin: Secured, tmp_path: Path) -> None:
     [
         ({}, {"ELASTICSEARCH_API_KEY": "secret-key"}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
         ({}, {"ELASTICSEARCH_PASSWORD": ""}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
-        ({"hosts": []}, {}, r"retriever.hosts=\[\]"),
         ({"hosts": ["http://127.0.0.1"]}, {}, "retriever.hosts=.*127.0.0.1"),
         ({"hosts": ["http://a:1", "https://me:secret@b:1"]}, {}, "retriever.hosts has a password in it"),
         ({"fields": ["text"], "title_weight": 2.0}, {}, "title_weight needs both"),

@@ -16,12 +16,7 @@ torch = pytest.importorskip("torch", reason=REASON)
 package = pytest.importorskip("sentence_transformers", reason=REASON)
 transformers = pytest.importorskip("transformers", reason=REASON)
 
-TEXTS = [
-    "oak",
-    "The heron stands in shallow water and waits for fish.",
-    " ".join(f"word{n} and" for n in range(400)),
-    "",
-]
+TEXTS = ["oak", "The heron stands in shallow water.", " ".join(f"word{n} and" for n in range(400)), ""]
 
 
 def mean_states(folder: Path, model: Any, length: int) -> Any:
@@ -43,10 +38,6 @@ def test_minilm_from_its_wheel_has_the_vectors_that_its_weights_give() -> None:
     expected = mean_states(folder, transformers.AutoModel, 256)
     assert abs(vectors - torch.nn.functional.normalize(expected).numpy()).max() < 1e-5
     assert (vectors.shape, encoder.describe()["max_length"]) == ((len(TEXTS), 384), 256)
-    bird, same, other = encoder.encode_queries(
-        ["Which bird waits for fish?", "The heron stands still until one swims by.", "Oil prices fell on Monday."]
-    )
-    assert bird @ same > bird @ other + 0.2
 
 
 @pytest.fixture(scope="module")
