@@ -30,7 +30,13 @@ VERSION = "9.2.4"
 ARTIFACT = f"org.elasticsearch.distribution.integ-test-zip:elasticsearch:{VERSION}:zip"
 
 PLUGIN = Path(__file__).parent / "elastic_plugin" / "Analysis.java"
-DESCRIPTOR = "name=analysis\ndescription=what the minimal build lacks\nversion=1\nclassname=rag_notes.Analysis\n"
+DESCRIPTOR = f"""name=analysis
+description=what the minimal build lacks
+version=1
+classname=rag_notes.Analysis
+java.version=21
+elasticsearch.version={VERSION}
+"""
 
 
 class UnavailableError(RuntimeError):
@@ -68,25 +74,20 @@ def installation() -> Iterator[Installation]:
         with tempfile.TemporaryDirectory() as classes:
             compiled = ["javac", "--release", "21", "-d", classes, "-cp", f"{home}/lib/*", str(PLUGIN)]
             for name, *arguments in (compiled, ["jar", "cf", str(plugin / "analysis.jar"), "-C", classes, "."]):
-                try:
-                    subprocess.run([str(java / "bin" / name), *arguments], check=True)
-                except FileNotFoundError:
-                    raise UnavailableError(f"{java} has no {name}: install a JDK, not only what runs Java") from None
-        (plugin / "plugin-descriptor.properties").write_text(
-            f"{DESCRIPTOR}java.version=21\nelasticsearch.version={VERSION}\n"
-        )
+                subprocess.run([str(java / "bin" / name), *arguments], check=True)
+        (plugin / "plugin-descriptor.properties").write_text(DESCRIPTOR)
         yield Installation(home, java, "nobody" if os.geteuid() == 0 else None)
 
 
 def find_java() -> Path:
-    """The folder of a Java of version 21 or later. Raises UnavailableError."""
+    """The folder of a Java compiler of version 21 or later. Raises UnavailableError."""
     homes = [Path(os.environ[name]) for name in ("ES_JAVA_HOME", "JAVA_HOME") if os.environ.get(name)]
     for home in (*homes, *sorted(Path("/usr/lib/jvm").glob("*"))):
         with contextlib.suppress(OSError):
             match = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"), re.MULTILINE)
-            if match and int(match[1]) >= 21:
+            if match and int(match[1]) >= 21 and (home / "bin/javac").exists():
                 return home
-    raise UnavailableError("it needs Java 21 or later: install one, or name its folder in ES_JAVA_HOME")
+    raise UnavailableError("it needs a JDK of Java 21 or later: install one, or name its folder in ES_JAVA_HOME")
 
 
 def fetch() -> Path:
