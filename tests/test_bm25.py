@@ -293,9 +293,9 @@ def test_one_command_indexes_an_official_file_and_a_data_set_that_names_the_pass
     assert main(command) == 2
     assert f"{raw}: no such file" in capsys.readouterr().err
     raw.write_text("id\ttext\ttitle\n1\tHerons wade.\tHeron\n2\tOaks drop acorns.\tOak\n", encoding="utf-8")
-    for said in (f"{out}: 2 passages, sha256 .*2 passages, 2 of them indexed now", "^[^,]*2 passages, all there"):
+    for output in (f"{out}: 2 passages, sha256 .*2 passages, 2 of them indexed now", "^[^,]*2 passages, all there"):
         assert main(command) == 0
-        assert re.search(said, capsys.readouterr().out, re.DOTALL)
+        assert re.search(output, capsys.readouterr().out, re.DOTALL)
     data = ["dataset=plain", f"dataset.plain.path={questions}", f"dataset.plain.corpus={out}", cache]
     assert main(["index", *data]) == 0
     assert "all there" in capsys.readouterr().out

@@ -166,15 +166,15 @@ def test_bm25_and_knn_of_one_server_are_a_hybrid_from_options(
     name, options = next(names), ["dataset=mini", "retriever=hybrid"]
     with EmbeddingServer() as endpoint:
         encoder = [f"encoder.base_url={endpoint.base_url}", "encoder.api_key_variable=NO_SUCH_KEY"]
-        for part, choice, own in [
+        for part, choice, settings in [
             ("first", "elasticsearch", ["analyzer=standard"]),
             ("second", "elasticsearch_knn", ["index_type=flat", *encoder]),
         ]:
-            own += [f"hosts=[{admin.url}]", f"ca_file={admin.ca_file}", "replicas=0", f"index={name}-{part}"]
-            command = ["index", "dataset=mini", f"retriever={choice}", *(f"retriever.{one}" for one in own)]
+            settings += [f"hosts=[{admin.url}]", f"ca_file={admin.ca_file}", "replicas=0", f"index={name}-{part}"]
+            command = ["index", "dataset=mini", f"retriever={choice}", *(f"retriever.{one}" for one in settings)]
             group = ["retriever/encoder=embeddings_api"] if part == "second" else []
             assert main([*command, *group]) == 0
-            options += [f"retriever@retriever.{part}={choice}", *(f"retriever.{part}.{one}" for one in own)]
+            options += [f"retriever@retriever.{part}={choice}", *(f"retriever.{part}.{one}" for one in settings)]
         assert f"{name}-second: 297 passages" in capsys.readouterr().out
         config = load_config([*options, "retriever/encoder@retriever.second.encoder=embeddings_api"])
         (dataset,) = build_datasets(config)
