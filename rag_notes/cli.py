@@ -9,7 +9,7 @@ import shutil
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any
 
 from rag_notes.config import (
     ConfigError,
-    build_corpora,
     build_datasets,
     build_indexed_retriever,
     build_retriever,
@@ -31,7 +30,7 @@ from rag_notes.llm.client import LLMError
 from rag_notes.options import CONF, GROUPS, choices, explain
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.terminal import say
-from rag_notes.types import InputError
+from rag_notes.types import InputError, Passage
 
 # What only one command needs is imported in it: every command starts quickly.
 # ruff: noqa: PLC0415
@@ -367,7 +366,7 @@ def index(options: Sequence[str]) -> int:
     if prepared and any(option.startswith(("dataset=", "dataset.")) for option in options):
         raise ConfigError("name a prepared corpus or data sets to index, not both: corpus=... or dataset=...")
     config = load_config([option for option in options if option not in prepared])
-    corpora = build_corpora(config)
+    corpora: list[Iterable[Passage]] = []
     if prepared:
         prepare, file = load_corpus(prepared)
         if not Path(file.path).is_file():
@@ -376,7 +375,9 @@ def index(options: Sequence[str]) -> int:
             say("left out: {repeated:,} repeated, {empty:,} without text".format(**facts))
             if (difference := facts["passages"] - (facts["expected"] or facts["passages"])) != 0:
                 say(f"the papers' corpus has {facts['expected']:,} passages, this one {difference:+,}")
-        corpora = iter([file])
+        corpora.append(file)
+    else:
+        corpora += [dataset.corpus for dataset in build_datasets(config)]
     for corpus in corpora:
         say(build_indexed_retriever(config, corpus).build_index())
     return 0

@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard, get_origin
@@ -40,10 +40,9 @@ class ConfigError(InputError):
 class Study(BaseModel):
     """A study: its name, its notebook, and the variants of methods that it adds.
 
-    A variant has a name of its own and the settings that differ from its `method`; it is left out where that method is
-    not among those chosen. `noise_percent` are the shares of noise among the passages that the study controls,
-    `noise_from` says which passages are gold: the annotated ones, or those of the retrieved list. `datasets` are the
-    only ones that it can be made of; empty, it is made of any.
+    A variant has the settings that differ from its `method`, and is left out where that is not chosen. `noise_percent`
+    are the shares of noise among the passages, `noise_from` says which passages are gold: annotated or retrieved ones.
+    `datasets` are those that it can be made of; empty, it is made of any.
     """
 
     model_config = _STRICT
@@ -143,14 +142,12 @@ def _check_trained(config: Config) -> None:
     data, base = config.trained.data, config.trained.base
     if (data is None) != (base is None):
         raise ConfigError(
-            "trained: name both what the model was trained on and the model that it was trained from, as llm.model has "
-            "that one: trained.data=dnalign trained.base=NAME"
+            "trained: name the data and the model before training: trained.data=dnalign trained.base=NAME"
         )
     models = [config.llm, *(_stage_settings(config, name) for name in config.stages)]
     if base is not None and all(settings.get("model") == base for settings in models):
         raise ConfigError(
-            f"llm.model={base}: is trained.base; give the model that was trained its own name, in "
-            "llm.model or, where it answers in some stages alone, in +stages.NAME.model"
+            f"llm.model={base}: is trained.base; name the trained model, or +stages.NAME.model of one stage"
         )
 
 
@@ -184,16 +181,6 @@ def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
     """Make the chosen retriever over `corpus`; a slow one stores what it finds in the file of the response store."""
     store = config.llm.get("store")
     return cached(call(config.retriever, corpus), store and here() / store)
-
-
-def build_corpora(config: Config) -> Iterator[Iterable[Passage]]:
-    """Yield the corpus of each chosen data set; a file with a passage a line is read as it is iterated, never held."""
-    for name, settings in config.dataset.items():
-        path = settings.get("corpus")
-        if path is not None and Path(path).suffix in CorpusFile.SUFFIXES:
-            yield CorpusFile(str(here() / path), f"dataset.{name}.corpus")
-        else:
-            yield _build_dataset(settings).corpus
 
 
 def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> IndexedRetriever:

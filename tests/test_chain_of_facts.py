@@ -1,15 +1,13 @@
 """Where methods lose a chain of facts, in runs made up so that each question ends in another way."""
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
 
-from rag_notes.config import ConfigError, load_study
+from rag_notes.config import load_study
 from rag_notes.events import Decision, Event, Found, Note, Search
 from rag_notes.running.records import Run
 from rag_notes.running.samples import Sample
-from rag_notes.studies.base import study
 from rag_notes.studies.chain_of_facts import OUTCOMES, ChainOfFacts
 from rag_notes.types import Fact
 from tests.made import ask, make_info, make_sample, row_of
@@ -96,17 +94,12 @@ def test_outcomes_are_counted_for_each_method_the_best_first() -> None:
     assert table.groupby("method", sort=False)["questions"].sum().to_dict() == {"deepnote": 6, "ircot": 1}
     assert table.groupby("method")["share"].sum().tolist() == pytest.approx([1, 1])
     better = [sample("a", FIRST, right=True, method="vanilla"), sample("b", FIRST, right=True, method="vanilla")]
-    both = chain_of_facts([*SAMPLES[:6], *better], "deepnote", "vanilla").outcomes()
-    assert list(both["method"].unique()) == ["vanilla", "deepnote"]
-    assert list(both["outcome"].unique()) == list(OUTCOMES)
+    compared = chain_of_facts([*SAMPLES[:6], *better], "deepnote", "vanilla").outcomes()
+    assert list(compared["method"].unique()) == ["vanilla", "deepnote"]
+    assert list(compared["outcome"].unique()) == list(OUTCOMES)
 
 
 def test_the_judge_is_set_against_the_truth() -> None:
     row = row_of(ALL.judge(), method="deepnote")
     assert (row["questions"], row["verdicts"], row["mean"]) == (2, 2, 0.5)
     assert (row["said_true"], row["truly_better"], row["right_true"], row["right_false"]) == (2, 1, 1, 0)
-
-
-def test_other_data_are_refused() -> None:
-    with pytest.raises(ConfigError, match="dataset=mini: the study chain_of_facts is made of world alone"):
-        asyncio.run(study("chain_of_facts", dataset="mini"))

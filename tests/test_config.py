@@ -243,12 +243,15 @@ def test_the_parts_are_built_wherever_one_is(monkeypatch: pytest.MonkeyPatch, tm
         (["llm.model=\udc80"], "'llm.model=\\udc80': not valid UTF-8"),
         (
             ["trained.data=dnalign"],
-            "trained: name both what the model was trained on and the model that it was",
+            "trained: name the data and the model before training",
         ),
-        (["llm.model=x", "trained.data=dnalign", "trained.base=x"], "llm.model=x: is trained.base; give the model"),
+        (
+            ["llm.model=x", "trained.data=dnalign", "trained.base=x"],
+            "llm.model=x: is trained.base; name the trained model",
+        ),
         (
             ["llm.model=x", "trained.data=content_filter", "trained.base=x", "+stages.amber_chunk_filter.max_tokens=9"],
-            "in llm.model or, where it answers in some stages alone, in",
+            "or +stages.NAME.model of one stage",
         ),
         (["trained.data=dna"], "trained.data: Input should be 'dnalign', 'content_filter', 'chain_of_note'"),
         (["method.mine.top_k=3"], "method.mine._target_: name the function that it is, as MODULE.FUNCTION"),

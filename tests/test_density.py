@@ -84,8 +84,7 @@ def test_chinese_sentences_and_a_chinese_none() -> None:
 def sample(
     method: str, trace: Sequence[Event], question_id: str = "q1", metrics: dict[str, float] | None = None, **fields: Any
 ) -> Sample:
-    made = make_sample(method, question_id, metrics or {}, trace=trace, **fields)
-    return replace(made, counts=count(trace))
+    return replace(make_sample(method, question_id, metrics or {}, trace=trace, **fields), counts=count(trace))
 
 
 def test_the_reference_is_the_best_note_or_the_passages_of_the_one_search() -> None:
@@ -122,17 +121,17 @@ def densities(answers: Sequence[Sample], marked: Sequence[Sample]) -> KnowledgeD
 
 
 def test_density_is_the_share_of_the_references_tokens_that_are_evidence() -> None:
-    def found(*names: str) -> Search:
+    def read(*names: str) -> Search:
         return Search("?", 5, [Found(name, name.upper(), f"Text of {name}.", 1.0) for name in names])
 
     note = Note("- Ann built the bridge in 1904.\n- It is long.", kept=True)
     answers = [
-        sample("vanilla", [found("g", "h")], "q1", {"em": 1.0, "f1": 0.5, "empty": 0.0}),
-        sample("vanilla", [found("g")], "q2", {"em": 0.0, "f1": 0.0}),
-        sample("vanilla", [found("g")], "q3", error="gone"),
-        sample("deepnote", [found("g"), note], "q1", {"em": 1.0, "f1": 1.0}),
-        sample("deepnote", [found("g"), Note("-", kept=True)], "q2", {"em": 1.0, "f1": 1.0}),
-        sample("deepnote", [found("g"), note], "q3", {"em": 0.0, "f1": 0.0}),
+        sample("vanilla", [read("g", "h")], "q1", {"em": 1.0, "f1": 0.5, "empty": 0.0}),
+        sample("vanilla", [read("g")], "q2", {"em": 0.0, "f1": 0.0}),
+        sample("vanilla", [read("g")], "q3", error="gone"),
+        sample("deepnote", [read("g"), note], "q1", {"em": 1.0, "f1": 1.0}),
+        sample("deepnote", [read("g"), Note("-", kept=True)], "q2", {"em": 1.0, "f1": 1.0}),
+        sample("deepnote", [read("g"), note], "q3", {"em": 0.0, "f1": 0.0}),
     ]
     marked = [
         sample("vanilla", [ask("evidence", "Text of h.")], "q1", answer="Text of h."),

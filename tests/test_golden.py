@@ -113,6 +113,5 @@ def test_verification(recorded: Studies) -> None:
     runs = [run for name in names for run in recorded(name).runs]
     table = verify([*runs, *published_runs()], extra_datasets=["world"])
     systems = ["method", "setting", "other", "other_setting"]
-    equal(
-        table.replace({name: {"": None} for name in systems}), "verification", ["paper", "dataset", "metric", *systems]
-    )
+    table[systems] = table[systems].where(table[systems] != "", None)
+    equal(table, "verification", ["paper", "dataset", "metric", *systems])

@@ -21,7 +21,11 @@ class Ablation(Study):
         tables = []
         for whole in dict.fromkeys(settings["method"] for settings in variants.values()):
             if whole in self.config.method:
-                names = {whole, "vanilla", *(name for name, of in variants.items() if of["method"] == whole)}
+                names = {
+                    whole,
+                    "vanilla",
+                    *(name for name, settings in variants.items() if settings["method"] == whole),
+                }
                 parts = [run.only([name for name in run.methods if name in names]) for run in self.runs]
                 tables.append(self.results(parts, whole).assign(whole=whole))
         return pd.concat(tables, ignore_index=True)

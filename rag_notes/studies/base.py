@@ -1,7 +1,7 @@
 """What every study has: `rn.study`, its configuration and runs, and the settings of its intervals and tests."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
@@ -13,12 +13,11 @@ from pydantic import BeforeValidator, ConfigDict, StringConstraints, ValidationE
 
 from rag_notes.config import Config, ConfigError, load_study
 from rag_notes.files import here
-from rag_notes.methods.about import label_of
-from rag_notes.metrics.stats import mean_interval
 from rag_notes.options import did_you_mean
 from rag_notes.report.figures import save
 from rag_notes.report.rows import described
-from rag_notes.report.tables import diagnostics, results
+from rag_notes.report.scores_table import readable
+from rag_notes.report.tables import counts, diagnostics, results
 from rag_notes.running.records import Run
 from rag_notes.running.run import label
 from rag_notes.types import Positive
@@ -64,11 +63,18 @@ class Study:
         table = described(results(runs, baseline=baseline, **self.tests), runs)
         return table.sort_values(["dataset", "family"], kind="stable", ignore_index=True)
 
+    def means(self, answers: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+        """Return the mean of each named column of a table of answers with its interval, by method, as `counts`."""
+        keys = ["dataset", "method", "question_id"]
+        frames = [
+            run.frame()[[*keys, "error", "cluster"]].merge(answers[[*keys, *names]], on=keys) for run in self.runs
+        ]
+        runs = [replace(run, table=frame) for run, frame in zip(self.runs, frames, strict=True)]
+        return described(counts(runs, names, **self.tests), runs)
+
     def diagnostics(self) -> pd.DataFrame:
         """Return what went wrong in each run, and what its answers took, a row for each method."""
-        table = diagnostics(self.runs).round(3)
-        table = table.assign(method=table["method"].map(label_of)).rename(columns=lambda name: name.replace("_", " "))
-        return table.set_index(["dataset", "method"])
+        return readable(diagnostics(self.runs))
 
     def overview(self) -> pd.DataFrame:
         """Return a row for each run: data set, condition, model, methods, answers, missing answers and status."""
@@ -95,8 +101,8 @@ class Study:
         return {RUNS_MIME: {"missing": sum(map(missing_answers, self.runs))}}  # beside text and HTML from above
 
 
-async def study(name: str, /, *options: str, progress: bool = True, **parameters: Any) -> Study:
-    """Run a study, a file of `rag_notes/studies`, with options as on the command line.
+async def study(name: str, /, *options: str, progress: bool = True, **parameters: Any) -> Any:
+    """Run a study, a file of `rag_notes/studies`, with options as on the command line; return its `Study`.
 
     Every study has the parameters `dataset` (a name or a list of names), `llm`, `limit` (a number of questions of each
     data set) and `retriever`, which win over `options`; some have more, as their `run` says. Example:
@@ -119,8 +125,7 @@ async def study(name: str, /, *options: str, progress: bool = True, **parameters
     common = {key: checked.pop(key) for key in _COMMON}
     common["dataset"] = f"[{','.join(common['dataset'])}]" if common["dataset"] else None
     config = load_study(name, [*options, *(f"{key}={value}" for key, value in common.items() if value is not None)])
-    result: Study = await run(config, progress=progress, **checked)
-    return result
+    return await run(config, progress=progress, **checked)
 
 
 def missing_answers(run: Run) -> int:
@@ -128,22 +133,3 @@ def missing_answers(run: Run) -> int:
     table = run.frame()
     failed = int(table["error"].notna().sum()) if len(table) else 0
     return run.info.dataset.questions * len(run.methods) - len(table) + failed
-
-
-def means(
-    table: pd.DataFrame, by: Sequence[str], columns: Sequence[str], *, proportion: bool = True, **settings: Any
-) -> pd.DataFrame:
-    """Return a row for each group of `by` and each `quantity` of `columns`: mean, low, high, interval and n.
-
-    Rows without a value are left out; `proportion` is as in `rag_notes.metrics.stats.mean_interval`.
-    """
-    rows: list[dict[str, Any]] = []
-    for key, group in table.groupby(list(by), sort=False):
-        for column in columns:
-            values = group[column].dropna().astype(float).tolist()
-            row = dict(zip(by, key, strict=True)) | {"quantity": column, "n": len(values)}
-            if values:
-                low, high, interval = mean_interval(values, proportion=proportion, **settings)
-                row |= {"mean": sum(values) / len(values), "low": low, "high": high, "interval": interval}
-            rows.append(row)
-    return pd.DataFrame(rows, columns=[*by, "quantity", "mean", "low", "high", "interval", "n"])

@@ -16,10 +16,12 @@ async def run(config: Config, *, question_ids: list[str] = [], progress: bool = 
     Raises ConfigError for a question that the data set lacks, otherwise as `rag_notes.running.run.run_methods`.
     """
     study = CaseStudies(config, await run_methods(config, progress=progress), question_ids)
-    known = study.runs[0].frame()["question_id"].unique()
+    all_ids = study.runs[0].frame()["question_id"].unique()
     for name in question_ids:
-        if name not in known:
-            raise ConfigError(f"question_ids: {study.runs[0].dataset} has no {name!r}; its first are {list(known[:5])}")
+        if name not in all_ids:
+            raise ConfigError(
+                f"question_ids: {study.runs[0].dataset} has no {name!r}; its first are {list(all_ids[:5])}"
+            )
     return study
 
 

@@ -17,7 +17,7 @@ from rag_notes.report.rows import described
 from rag_notes.running.records import Run
 from rag_notes.running.run import run_methods
 from rag_notes.running.samples import Sample, correctness
-from rag_notes.studies.base import Study, means
+from rag_notes.studies.base import Study
 from rag_notes.types import Fact
 
 OUTCOMES: Sequence[Failure] = get_args(Failure)
@@ -46,10 +46,10 @@ class ChainOfFacts(Study):
         """
         rows = []
         for run, sample, facts in self._samples():
-            notes, made = _notes(sample.trace), searches(sample.trace)
-            passages = {passage.id: passage.text for search in made for passage in search.read}
+            notes, all_searches = _notes(sample.trace), searches(sample.trace)
+            passages = {passage.id: passage.text for search in all_searches for passage in search.read}
             source = [text for text, is_kept in notes if is_kept][-1:] or list(passages.values())
-            queries = [(search.query, [passage.id for passage in search.read]) for search in made]
+            queries = [(search.query, [passage.id for passage in search.read]) for search in all_searches]
             outcome = failure(facts, queries, notes, correct=correctness(sample) == "right")
             names = [run.label, sample.method, sample.question.id, sample.question.type]
             evidence, total = fact_density(facts, source)
@@ -79,8 +79,7 @@ class ChainOfFacts(Study):
         rows = rows[rows.groupby(["dataset", "method"])["tokens"].transform("max") > 0]
         density = rows["evidence"] / rows["tokens"].where(rows["tokens"] > 0)
         rows = rows.assign(held=rows["held"] / rows["facts"], density=density)
-        quantities = ["held", "tokens", "density"]
-        return described(means(rows, ["dataset", "method"], quantities, proportion=False, **self.intervals), self.runs)
+        return self.means(rows, ["held", "tokens", "density"]).rename(columns={"metric": "quantity"})
 
     def judge(self) -> pd.DataFrame:
         """Return the judge's verdicts on new notes against the truth, a row for each method that has its notes judged.

@@ -81,7 +81,7 @@ class Cost(Study):
         answered, with interval and p of the paired test; `p_holm` is corrected for the rows of a data set.
         """
         methods = {name: method for run in self.runs for name, method in run.info.methods.items()}
-        votes = {name: of.settings.get("samples", 1) for name, of in methods.items() if of.family == "vanilla"}
+        votes = {name: info.settings.get("samples", 1) for name, info in methods.items() if info.family == "vanilla"}
         frame, tables = self.frame(), []
         for dataset, answers in frame[frame["error"].isna() & frame[self.metric].notna()].groupby(
             "dataset", sort=False

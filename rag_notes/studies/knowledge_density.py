@@ -12,12 +12,11 @@ from rag_notes.events import Note, answered, searches
 from rag_notes.methods.parse import parse_copied, parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.metrics.answer import normalize_answer, tokens
-from rag_notes.report.rows import described
 from rag_notes.report.tables import ANSWER_METRICS
 from rag_notes.running.annotate import annotate
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.running.samples import Sample
-from rag_notes.studies.base import Study, means
+from rag_notes.studies.base import Study
 from rag_notes.types import InputError, Language, Passage, Question
 
 QUANTITIES = ["reference_tokens", "evidence_tokens", "density", "density_marked", "density_parsed", "performance"]
@@ -60,7 +59,7 @@ class KnowledgeDensity(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the mean of every quantity of `answers` with its interval, by method."""
-        return described(means(self.answers(), ["dataset", "method"], QUANTITIES, **self.intervals), self.runs)
+        return self.means(self.answers(), QUANTITIES).rename(columns={"metric": "quantity"})
 
 
 async def mark_evidence(
@@ -89,13 +88,13 @@ def reference_of(sample: Sample) -> list[dict[str, str]] | str:
     Raises InputError for a method that neither writes notes nor searches just once.
     """
     notes = [event.text for event in sample.trace if isinstance(event, Note) and event.kept]
-    made = searches(sample.trace)
-    if not notes and len(made) != 1:
+    queries = searches(sample.trace)
+    if not notes and len(queries) != 1:
         raise InputError(
-            f"{sample.method} made {len(made)} searches and no note for {sample.question.id}: what it answered from "
+            f"{sample.method} made {len(queries)} searches and no note for {sample.question.id}: what it answered from "
             "is not known; choose methods that write notes or search once"
         )
-    return notes[-1] if notes else [asdict(passage) for passage in made[0].read]
+    return notes[-1] if notes else [asdict(passage) for passage in queries[0].read]
 
 
 def reference_texts(reference: list[dict[str, str]] | str) -> list[str]:

@@ -44,9 +44,10 @@ def reproduce(options: Sequence[str] = ()) -> Iterator[tuple[Path, int]]:
     and its limit on spending are those of one study. Raises ConfigError for a bad option before anything runs, and
     papermill's PapermillExecutionError where a cell fails (the copy then shows it, as `*.failed.ipynb`).
     """
-    names = [option.removeprefix("study=") for option in options if option.startswith("study=")]
+    chosen = [option.removeprefix("study=") for option in options if option.startswith("study=")]
     others = [option for option in options if not option.startswith("study=")]
-    jobs = [_job(name, others) for name in names or studies(others)]
+    jobs = [_job(name, others) for name in chosen or studies(others)]
+    jobs.sort(key=lambda job: "verification" not in job[0].name)  # which takes longest, first
     llm = load_config([option for option in others if option.startswith("llm=")]).llm
     with ThreadPoolExecutor(os.cpu_count() if "recordings" in llm else 1) as pool:
         yield from pool.map(lambda job: execute(*job), jobs)
@@ -67,15 +68,15 @@ def _job(study: str, options: Sequence[str]) -> tuple[Path, Path, dict[str, Any]
     source = here() / (study if mine else here_or_shipped(load_config([f"study={study}"]).study.notebook))
     if not source.is_file():
         raise ConfigError(f"study={study}: {source} does not exist")
-    known = papermill.inspect_notebook(str(source))
+    names = papermill.inspect_notebook(str(source))
     by_name = {option.partition("=")[0]: option for option in options}
-    parameters = {name: yaml.safe_load(by_name[name].partition("=")[2]) for name in by_name if name in known}
-    rest = [option for name, option in by_name.items() if name not in known]
-    if "options" in known:
+    parameters = {name: yaml.safe_load(by_name[name].partition("=")[2]) for name in by_name if name in names}
+    rest = [option for name, option in by_name.items() if name not in names]
+    if "options" in names:
         parameters["options"] = rest
     elif rest:
-        raise ConfigError(f"{rest[0]}: {source.name} has no such parameter; there is {', '.join(known)}")
-    checked = [*rest, *(by_name[name] for name in by_name if name in known and name in _COMMON)]
+        raise ConfigError(f"{rest[0]}: {source.name} has no such parameter; there is {', '.join(names)}")
+    checked = [*rest, *(by_name[name] for name in by_name if name in names and name in _COMMON)]
     config = load_config(checked if mine else [f"study={study}", *checked])
     name = source.stem if mine else f"{source.stem}-{label(config)}"
     return source, here() / config.runs / (source.stem if mine else study) / f"{name}.ipynb", parameters

@@ -19,11 +19,11 @@ async def run(config: Config, *, retrievers: list[str] = [], progress: bool = Tr
     runs: dict[str, list[Run]] = {}
     for name in retrievers or [""]:
         chosen = load_study("top_k", [*config.options, f"retriever={name}"]) if name else config
-        made = await run_methods(chosen, progress=progress)
-        runs[name or made[0].info.retriever["name"]] = made
-        if not made[-1].info.finished:
+        retriever_runs = await run_methods(chosen, progress=progress)
+        runs[name or retriever_runs[0].info.retriever["name"]] = retriever_runs
+        if not retriever_runs[-1].info.finished:
             break
-    return TopK(config, [run for made in runs.values() for run in made], runs)
+    return TopK(config, [run for retriever_runs in runs.values() for run in retriever_runs], runs)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
