@@ -20,7 +20,7 @@ from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.datasets.prepare import chunks, crud_news, dpr, hotpotqa_abstracts, question_paragraphs
 from rag_notes.files import SHIPPED
 from rag_notes.options import CONF, choices
-from rag_notes.retrieval.base import corpus_checksum
+from rag_notes.retrieval.base import measure
 from rag_notes.types import Passage
 from tests.test_datasets_files import write
 
@@ -31,7 +31,7 @@ def check(summary: str, passages: int, repeated: int, empty: int) -> tuple[Passa
     path, _, counts = summary.partition(": ")
     corpus = tuple(CorpusFile(path, "corpus.out"))
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    assert digest == corpus_checksum(corpus)
+    assert digest == measure(corpus).sha256
     expected = f"{passages} passages, sha256 {digest}; left out: {repeated} repeated, {empty} empty"
     assert counts.partition("; the papers")[0] == expected
     return corpus

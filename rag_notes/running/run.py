@@ -1,5 +1,6 @@
 """Run the chosen methods on the chosen data sets, each run in the folder of its settings."""
 
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -103,6 +104,7 @@ def with_noise(
 
 def label(config: Config) -> str:
     """Return a short name for the files of a study: data sets, model, and the retriever where it is not BM25."""
-    retriever = str(config.retriever["_target_"]).rpartition(".")[2]
+    target = pkgutil.resolve_name(":".join(config.retriever["_target_"].rsplit(".", 1)))
+    retriever = name if isinstance(name := getattr(target, "name", None), str) else target.__name__
     parts = ["+".join(config.dataset), config.llm["model"], *([] if retriever == "bm25" else [retriever])]
     return slug("-".join(parts))
