@@ -12,9 +12,8 @@ import pytest
 
 from rag_notes.config import ConfigError, build_llm, load_config
 from rag_notes.llm import client as client_module
-from rag_notes.llm.client import LLM, FatalLLMError, LLMError, Price, SpendingLimitError
+from rag_notes.llm.client import LLM, FatalLLMError, LLMError, SpendingLimitError
 from rag_notes.llm.completion import SCORED, read_body, read_completion
-from rag_notes.llm.errors import UnreachedError
 from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
 from tests.loopback import Loopback, body_hash
 from tests.scripted import asked
@@ -80,14 +79,13 @@ def test_what_may_pass_is_tried_again_and_an_error_that_lasts_is_never_stored(se
     llm, prompt = client(server, max_retries=2), f"passing <{fault} {fault}>"
     response = ask(llm, prompt)
     assert met(server, llm, prompt) == [fault, fault, "ok"]
-    assert response.retries == llm.usage.retries == 2
+    assert response.retries == 2
     llm, prompt = client(server, max_retries=2), f"lasting <{' '.join([fault] * 4)}>"
     with pytest.raises(LLMError, match=f"^{server.base_url}: ") as error:
         ask(llm, prompt)
     assert not isinstance(error.value, FatalLLMError)
-    assert isinstance(error.value, UnreachedError) == (fault in ("reset", "half", "ssh"))
     assert met(server, llm, prompt) == [fault] * 3
-    assert (len(llm.store), llm.usage.sent, llm.usage.errors) == (0, 0, 1)
+    assert (len(llm.store), llm.usage.sent) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -161,17 +159,17 @@ def test_no_answer_in_time_is_an_error_and_nobody_there_is_fatal(server: Loopbac
 
 
 def test_an_answer_that_stays_empty_is_kept_and_every_one_is_paid(server: Loopback) -> None:
-    llm = client(server, max_retries=2, price=Price(0.0, 1e6))
+    llm = client(server, max_retries=2, prompt_price=0.0, completion_price=1e6)
     blank = ask(llm, "say nothing <blank null blank blank>")
     assert met(server, llm, "say nothing <blank null blank blank>") == ["blank", "null", "blank"]
     assert (blank.text, blank.finish_reason, blank.retries) == ("", "stop", 2)
-    assert (llm.usage.sent, llm.usage.completion_tokens, llm.usage.retries, llm.usage.cost) == (3, 21, 2, 21.0)
+    assert (llm.usage.sent, llm.usage.completion_tokens, llm.usage.cost) == (3, 21, 21.0)
     assert [ask(llm, f"too much <{fault}>").finish_reason for fault in ("length", "cut")] == ["length", "length"]
 
 
 @pytest.mark.parametrize("fault", ["uncut", "badtext", "filter", "abort"])
 def test_an_answer_that_cannot_be_used_is_paid_too(server: Loopback, fault: str) -> None:
-    llm = client(server, max_retries=5, price=Price(0.0, 1e6), max_cost=14.0)
+    llm = client(server, max_retries=5, prompt_price=0.0, completion_price=1e6, max_cost=14.0)
     with pytest.raises(LLMError) as error:
         ask(llm, f"paid <{' '.join([fault] * 6)}>")
     assert llm.usage.cost == (7.0 if fault == "filter" else 14.0)
@@ -180,7 +178,7 @@ def test_an_answer_that_cannot_be_used_is_paid_too(server: Loopback, fault: str)
 
 def test_usage_is_rounded_up_and_where_there_is_none_a_limit_ends_the_run(server: Loopback) -> None:
     assert ask(client(server), "fractions <fraction>").prompt_tokens == 7
-    llm = client(server, price=Price(1.0, 1.0), max_cost=1.0)
+    llm = client(server, prompt_price=1.0, completion_price=1.0, max_cost=1.0)
 
     async def use(llm: LLM) -> None:
         with pytest.warns(RuntimeWarning, match="reports no token usage"):
@@ -194,7 +192,7 @@ def test_usage_is_rounded_up_and_where_there_is_none_a_limit_ends_the_run(server
 def test_the_spending_limit_stops_before_the_next_call(server: Loopback) -> None:
     # 100 words of 4 letters and a space: 125 prompt tokens and 7 completion tokens, 132 dollars at a dollar a token
     prompts = [f"{number:04d} " * 100 for number in range(4)]
-    llm = client(server, price=Price(1e6, 1e6), max_cost=200.0)
+    llm = client(server, prompt_price=1e6, completion_price=1e6, max_cost=200.0)
 
     async def use(llm: LLM) -> None:
         await llm.ask(prompts[0])
@@ -333,7 +331,6 @@ def test_refusals_thoughts_and_parts_are_told_apart_from_the_answer(server: Loop
         ("Paris", "Hm."),
         ("Paris", "Let me see."),
     ]
-    assert llm.usage.reasoning_tokens == 5
 
 
 def test_a_thought_whose_beginning_the_template_wrote_is_one_too() -> None:

@@ -59,8 +59,8 @@ class Stored(LLM):
 
 
 def pair(*, price: Price | None = None, grader_price: Price | None = None) -> tuple[Stored, Stored]:
-    llm, grader = Stored("large", ANSWER, 2.0, price=price), Stored("small", GRADE, 0.25, price=grader_price)
-    llm.stages = {"grade_passage": grader}
+    llm, grader = Stored("large", ANSWER, 2.0), Stored("small", GRADE, 0.25)
+    llm.price, grader.price, llm.stages = price, grader_price, {"grade_passage": grader}
     return llm, grader
 
 
@@ -147,9 +147,9 @@ def test_it_is_in_the_settings_of_the_run_and_another_one_is_another_run(tmp_pat
 def test_calls_of_both_count_towards_the_spending_limit(server: Loopback) -> None:
     # 100 words of 4 letters and a space are 125 prompt tokens; each answer has 7: 132 dollars at a dollar a token
     prompts = [f"{number:04d} " * 100 for number in range(3)]
-    dollar = Price(1e6, 1e6)
-    llm = client(server, price=dollar, max_cost=200.0)
-    llm.stages = {"part": client(server, "other", price=dollar, max_cost=200.0)}
+    limits = {"prompt_price": 1e6, "completion_price": 1e6, "max_cost": 200.0}
+    llm = client(server, **limits)
+    llm.stages = {"part": client(server, "other", **limits)}
 
     async def use() -> None:
         async with llm:

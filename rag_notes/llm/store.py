@@ -169,24 +169,41 @@ class ResponseStore:
         tests = [("key = ?", key) for key in keys] + [("instr(request, ?)", text) for text in texts]
         return sum(len(self.execute(f"DELETE FROM responses WHERE {test} RETURNING 1", (v,))) for test, v in tests)
 
-    def claim(self, key: str) -> bool:
-        """Claim a request to make it; False where it is answered already or another one is making it."""
+    @contextlib.contextmanager
+    def claim(self, key: str) -> Iterator[bool]:
+        """Claim a request during the block; False where it is answered already or another one is making it."""
         now = time.time()
         values = {"key": key, "owner": self._owner, "until": now + self.lease, "now": now}
         statement = (  # one statement, which nothing can come between
             "INSERT INTO claims SELECT :key, :owner, :until WHERE NOT EXISTS (SELECT 1 FROM responses WHERE key=:key) "
             "ON CONFLICT (key) DO UPDATE SET owner = :owner, until = :until WHERE claims.until < :now RETURNING 1"
         )
-        return bool(self.execute(statement, values))
+        claimed = bool(self.execute(statement, values))
+        try:
+            yield claimed
+        finally:
+            if claimed:
+                with contextlib.suppress(StoreError):  # it expires
+                    self.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, self._owner))
 
-    def renew(self, key: str) -> None:
-        """Let a claim of this store last for another `lease` seconds from now."""
-        until = time.time() + self.lease
-        self.execute("UPDATE claims SET until = ? WHERE key = ? AND owner = ?", (until, key, self._owner))
+    @contextlib.contextmanager
+    def renewing(self) -> Iterator[None]:
+        """Renew this store's claims during the block, by a thread: an event loop that is busy would renew too late."""
+        done = threading.Event()
 
-    def release(self, key: str) -> None:
-        """End a claim of this store."""
-        self.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, self._owner))
+        def renew() -> None:
+            while not done.wait(self.lease / 3):
+                with contextlib.suppress(StoreError):  # the next write that matters says what is wrong
+                    until = time.time() + self.lease
+                    self.execute("UPDATE claims SET until = ? WHERE owner = ?", (until, self._owner))
+
+        thread = threading.Thread(target=renew, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def __len__(self) -> int:
         return int(self.execute("SELECT count(*) FROM responses")[0][0])
