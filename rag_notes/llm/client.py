@@ -113,9 +113,9 @@ class LLM:
             raise InputError("llm.base_url: expected for example http://127.0.0.1:8000/v1, without user or password")
         self.endpoint = "llama.cpp in this process" if self._is_local else base_url and base_url.split("/")[2]
         self.usage, self.trained, self.stages = Usage(), dict[str, str | None](), dict[str, LLM]()
-        self._file, self._served_as, self._key_variable = model, served_as or self.model, api_key_variable
+        self._served_as, self._key_variable = served_as or self.model, api_key_variable
         self._timeout, self._max_retries, self._resources = timeout, max_retries, AsyncExitStack()
-        self._engine: dict[str, Any] = {"n_ctx": n_ctx, "threads": threads}
+        self._engine: dict[str, Any] = {"name": model, "n_ctx": n_ctx, "threads": threads}
         self._client: Any = None
         self._server: Any = None
         self._in_flight: dict[str, asyncio.Task[Response]] = {}
@@ -130,7 +130,7 @@ class LLM:
             if self._is_local:
                 from rag_notes.llm.local import serve  # noqa: PLC0415
 
-                self._server = serve(self._file, n_parallel=self.concurrency, **self._engine)
+                self._server = serve(n_parallel=self.concurrency, **self._engine)
                 base_url = f"{self._server.listening_address}/v1"
             elif not (key.isascii() and key.isprintable()) or (not key and self.endpoint == "api.openai.com"):
                 raise InputError(
@@ -178,10 +178,8 @@ class LLM:
         return await self.answer(request, request_key(request))
 
     async def answer(self, request: dict[str, Any], key: str) -> Response:
-        """The response to what `request` gave, `key` being its `request_key`.
-
-        Raises RecordingMissError where the network is forbidden and the store has no answer, FatalLLMErrors where no
-        further call makes sense (the money is spent, the store cannot be written), else LLMErrors.
+        """The response to what `request` gave, `key` being its `request_key`. Raises RecordingMissError where the
+        network is forbidden and the store has no answer, FatalLLMError where no further call can help, else LLMError.
         """
         if (stored := self._stored(key)) is not None:
             return stored
@@ -198,8 +196,8 @@ class LLM:
         if (stored := self.store.get(key)) is not None:
             self.usage.stored += 1
             if self.endpoint and stored.endpoint and stored.endpoint != self.endpoint:
-                text = f"is not where the stored answers that are used are from, {stored.endpoint}"
-                self._warn(f"{text}; another llm.model or llm.store would keep them apart")
+                advice = "another llm.model or llm.store would keep them apart"
+                self._warn(f"is not where the stored answers that are used are from, {stored.endpoint}; {advice}")
         return stored
 
     async def _obtain(self, request: dict[str, Any], key: str) -> Response:
@@ -241,9 +239,8 @@ class LLM:
                 response = self._read(raw.content, body)
                 # An empty answer may be a passing fault; one that used up its tokens (in reasoning) is not.
                 if response.text.strip() or response.finish_reason in ("length", SCORED) or empty == most:
-                    seconds, retries = round(time.perf_counter() - start, 3), failures + empty
-                    served = replace(response, endpoint=self.endpoint, served_as=self._served_as)
-                    return replace(served, seconds=seconds, retries=retries)
+                    served: Any = {"endpoint": self.endpoint, "served_as": self._served_as, "retries": failures + empty}
+                    return replace(response, seconds=round(time.perf_counter() - start, 3), **served)
                 empty += 1
                 continue
             except openai.APIStatusError as error:
@@ -303,5 +300,5 @@ class LLM:
             raise SpendingLimitError(f"spending limit reached: {text}; the same command continues with as much again")
 
     def _clean(self, text: str) -> str:
-        key = os.environ.get(self._key_variable, "").strip() or "sk-"
-        return errors.printable(re.sub(rf"{re.escape(key)}|\b(sk|key)-[\w*.-]{{6,}}", "[key]", text))
+        key = re.escape(os.environ.get(self._key_variable, "").strip() or "sk-")
+        return errors.printable(re.sub(rf"{key}|\b(sk|key)-[\w*.-]{{6,}}", "[key]", text))

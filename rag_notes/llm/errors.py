@@ -37,9 +37,8 @@ def read_error(body: Any) -> tuple[str, str, str | None]:
 
 
 def explain(status: int, body: Any, settings: Container[str]) -> LLMError:
-    """The error that a refused request is, with what to change; fatal where it is sure that all others would meet it.
-
-    `settings` are the fields of the request that a user sets.
+    """The error that a refused request is, fatal where all others would meet it; `settings` are those of its fields
+    that a user sets.
     """
     message, code, parameter = read_error(body)
     text = f"status {status}: {message}"

@@ -1,7 +1,6 @@
 """The response store: every answer an LLM gave, kept under a hash of what determined it, so that none is paid twice."""
 
 import contextlib
-import functools
 import hashlib
 import json
 import lzma
@@ -44,9 +43,9 @@ class Response:
     """What a model answered to one request, with what it cost when it was made.
 
     `seconds` is the wall time of the call with its `retries`. A `finish_reason` of "length" means that the answer was
-    cut at the token limit, "refusal" that `text` says why there is none. `logprobs` are pairs of a token and its
-    log probability; `reasoning` is what the model wrote before its answer, and `completion_tokens` include its tokens.
-    `endpoint`, `served_as` (the name sent) and `model` (the name answered) say what served it.
+    cut at the token limit, "refusal" that `text` says why there is none. `logprobs` are pairs of a token and its log
+    probability. `reasoning` stood before the answer, `completion_tokens` include its tokens. `served_as` is the name of
+    the model that was sent, `model` the name answered.
     """
 
     text: str
@@ -91,10 +90,9 @@ def request_key(request: Mapping[str, Any]) -> str:
 class ResponseStore:
     """A key-value store of responses in one SQLite file (":memory:" for none), shared safely by threads and processes.
 
-    Responses never expire and are never replaced: the first one stored under a key stays. A request under way can be
-    claimed, so that no other process makes it too; a claim ends `lease` seconds after it was last renewed (the clocks
-    of machines that share a store must agree better than that). `read_only` opens a file that nobody writes to.
-    Raises StoreError, as all methods do, where the file is not a response store or cannot be read or written.
+    The first response stored under a key stays. A request under way can be claimed, so that no other process makes it
+    too; a claim ends `lease` seconds after it was last renewed (the clocks of machines that share a store must agree
+    better than that). `read_only` opens a file that nobody writes to. All methods raise StoreError where they cannot.
     """
 
     def __init__(self, path: str | Path, *, lease: float = 5.0, read_only: bool = False) -> None:
@@ -220,9 +218,9 @@ class ResponseStore:
 
         Returns the number of lines. The same responses give the same bytes.
         """
-        count, is_xz = 0, Path(path).suffix == ".xz"
-        packed: Any = functools.partial(lzma.open, mode="wb", preset=9) if is_xz else contextlib.nullcontext
-        with replacing(Path(path)) as raw, packed(raw) as file:
+        count, is_packed = 0, Path(path).suffix == ".xz"
+        with replacing(Path(path)) as raw, contextlib.ExitStack() as stack:
+            file = stack.enter_context(lzma.open(raw, "wb", preset=9)) if is_packed else raw
             for key, request, response in self.rows():
                 if keys is None or key in keys:
                     line = f'{{"key":"{key}","request":{canonical_json(request)},"response":{response.to_json()}}}\n'
