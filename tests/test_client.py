@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import openai
 import pytest
@@ -117,31 +118,31 @@ def test_a_refusal_is_not_retried_and_says_what_to_do(
     assert len(llm.store) == 0
 
 
-def test_a_fatal_error_ends_all_further_calls_until_the_llm_is_entered_again(server: Loopback) -> None:
-    llm = client(server)
+@pytest.mark.parametrize(("first", "message"), [("first <401>", "refused the API key"), ("paid", "the disk is full")])
+def test_a_fatal_error_ends_all_further_calls_until_the_llm_is_entered_again(
+    server: Loopback, monkeypatch: pytest.MonkeyPatch, first: str, message: str
+) -> None:
+    llm, second = client(server), f"after {message}"
 
     async def use(llm: LLM) -> None:
-        for prompt in ("first <401>", "second"):
-            with pytest.raises(FatalLLMError, match="refused the API key"):
+        for prompt in (first, second):
+            with pytest.raises(FatalLLMError, match=message):
                 await llm.ask(prompt)
 
-    asked(llm, use)
-    assert met(server, llm, "second") == []
-    assert ask(llm, "second").text
+    with monkeypatch.context() as patched:
+        patched.setattr(llm.store, "put", Mock(side_effect=StoreError("there: the disk is full")))
+        asked(llm, use)
+    assert (len(met(server, llm, first)), met(server, llm, second)) == (1, [])
+    assert ask(llm, second).text
 
 
 def test_one_refusal_costs_one_question_and_the_same_for_all_the_run(server: Loopback) -> None:
     async def use(llm: LLM) -> list[type]:
         prompts = [f"{number} <moderated moderated>" for number in range(6)]
-        return [type(error) for error in [await caught(llm, prompt) for prompt in prompts]]
+        return [type((await asyncio.gather(llm.ask(prompt), return_exceptions=True))[0]) for prompt in prompts]
 
-    async def caught(llm: LLM, prompt: str) -> BaseException:
-        with pytest.raises(LLMError) as error:
-            await llm.ask(prompt)
-        return error.value
-
-    assert asked(client(server), use) == [LLMError] * 4 + [FatalLLMError] * 2
     llm = client(server)
+    assert asked(llm, use) == [LLMError] * 4 + [FatalLLMError] * 2
     ask(llm, "one that is answered")
     assert asked(llm, use) == [LLMError] * 6
 
@@ -275,14 +276,9 @@ def test_the_api_key_is_sent_and_appears_nowhere(
         assert key not in repr(llm)
         assert not any(key.encode() in path.read_bytes() for path in tmp_path.iterdir())
     monkeypatch.setenv("SOME_KEY", "schlüssel")
-    with pytest.raises(ValueError, match="set the environment variable SOME_KEY"):
-        ask(client(server, api_key_variable="SOME_KEY"), "hello")
-
-
-def test_a_key_is_needed_where_a_model_is_asked_and_not_before() -> None:
-    llm = LLM("tiny", store=":memory:", base_url="https://api.openai.com/v1", api_key_variable="NO_SUCH_KEY")
-    with pytest.raises(ValueError, match="set the environment variable NO_SUCH_KEY"):
-        ask(llm, "hello")
+    for more in ({"api_key_variable": "SOME_KEY"}, {"base_url": "https://api.openai.com/v1"}):
+        with pytest.raises(ValueError, match=r"set the environment variable (SOME|OPENAI_API)_KEY"):
+            ask(client(server, **more), "hello")
 
 
 @pytest.mark.parametrize(
@@ -294,8 +290,6 @@ def test_a_key_is_needed_where_a_model_is_asked_and_not_before() -> None:
         ({"extra_body": {"stream": True}}, r"llm\.extra_body\.stream"),
         ({"base_url": "http://me:secret@127.0.0.1:8000/v1"}, "without user or password"),
         ({"base_url": "127.0.0.1:8000/v1"}, "expected for example http://127.0.0.1:8000/v1"),
-        ({"base_url": "ftp://localhost/v1"}, "expected for example"),
-        ({"base_url": "http:///v1"}, "expected for example"),
         ({"base_url": "http://localhost:port/v1"}, "expected for example"),
     ],
 )
@@ -387,9 +381,7 @@ def test_another_model_or_server_that_answers_is_told(server: Loopback, tmp_path
     store = str(tmp_path / "store.sqlite")
     with pytest.warns(RuntimeWarning, match=r"was asked for tiny and /models/other\.gguf answered"):
         assert ask(client(server, store=store), "two <alias>").model == "/models/other.gguf"
-    with pytest.warns(
-        RuntimeWarning, match=r":9/v1: is not where the stored answers .* 127\.0\.0\.1:\d+; another llm\.model"
-    ):
+    with pytest.warns(RuntimeWarning, match=r":9/v1: is not where the stored answers .*:\d+; another llm\.model"):
         assert ask(client(server, store=store, base_url="http://127.0.0.1:9/v1"), "two <alias>").text
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -436,35 +428,10 @@ def test_keys_are_what_they_always_were() -> None:
 @pytest.mark.parametrize("source", ["openai", "recorded", "local"])
 def test_every_source_takes_the_same_settings_by_the_same_names(source: str, tmp_path: Path) -> None:
     options = [f"llm={source}", "llm.temperature=null", "llm.max_completion_tokens=99", "llm.extra_body={top_k: 5}"]
-    if source == "recorded":
-        options.append("llm.recordings=[]")
-    else:
-        options.append(f"llm.store={tmp_path / 's.sqlite'}")
+    options.append("llm.recordings=[]" if source == "recorded" else f"llm.store={tmp_path / 's.sqlite'}")
     llm = build_llm(load_config(options))
-    settings = {"temperature": None, "max_completion_tokens": 99, "extra_body": {"top_k": 5}}
-    assert llm.sampling.items() >= settings.items()
-    assert (llm.base_url is None) == (source == "recorded")
+    assert (
+        llm.sampling.items() >= {"temperature": None, "max_completion_tokens": 99, "extra_body": {"top_k": 5}}.items()
+    )
     with pytest.raises(ConfigError, match=r"llm\.max_tokens: Input should be a valid integer"):
         load_config([f"llm={source}", "llm.max_tokens=many"])
-
-
-# A store that fails
-
-
-class Failing(ResponseStore):
-    """A store whose disk is full when the first answer is put."""
-
-    def put(self, request: Any, response: Response) -> Response:
-        raise StoreError("there: the disk is full")
-
-
-def test_an_answer_that_cannot_be_stored_ends_the_run_and_nothing_more_is_asked(server: Loopback) -> None:
-    async def use(llm: LLM) -> None:
-        for prompt in ("paid", "not paid"):
-            with pytest.raises(FatalLLMError, match="disk is full"):
-                await llm.ask(prompt)
-
-    llm = client(server, store=Failing(":memory:"))
-    asked(llm, use)
-    assert met(server, llm, "paid") == ["ok"]
-    assert met(server, llm, "not paid") == []
