@@ -1,10 +1,8 @@
 """Requests under way are claimed in the store: processes that share one make each request once."""
 
 import asyncio
-import multiprocessing
 import sqlite3
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +12,12 @@ from rag_notes.llm.client import LLM, LLMError
 from rag_notes.llm.store import Response, ResponseStore, request_key
 from tests.loopback import Loopback
 
-PROMPTS = [f"question number {number}" for number in range(40)]
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.test_claims"])  # so that a process starts in milliseconds
 ANSWER = Response("Paris", "stop", 1, 1, 0.1)
-
-
-def ask_all(base_url: str, store: str, prompts: list[str], barrier: Any) -> None:
-    async def run() -> None:
-        opened = ResponseStore(store, lease=1.0)
-        async with LLM("tiny", store=opened, base_url=base_url, concurrency=8, timeout=60.0) as llm:
-            await asyncio.gather(*(llm.ask(prompt) for prompt in prompts))
-
-    barrier.wait(60)
-    asyncio.run(run())
 
 
 def claims(path: str | Path) -> list[Any]:
     with sqlite3.connect(path) as db:
         return db.execute("SELECT * FROM claims").fetchall()
-
-
-def test_two_processes_that_ask_the_same_make_each_request_once(tmp_path: Path) -> None:
-    store, barrier = str(tmp_path / "store.sqlite"), CONTEXT.Barrier(2)
-    with Loopback(tmp_path / "requests.log", delay=0.02) as server:
-        orders = (PROMPTS, PROMPTS[::-1])
-        processes = [CONTEXT.Process(target=ask_all, args=(server.base_url, store, order, barrier)) for order in orders]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(120)
-        seen = Counter(request.hash for request in server.seen())
-    assert [process.exitcode for process in processes] == [0, 0]
-    assert len(seen) == len(PROMPTS) == len(ResponseStore(store))
-    assert max(seen.values()) == 1
-    assert claims(store) == []
 
 
 def test_a_claim_keeps_others_from_asking_until_the_answer_is_there(tmp_path: Path) -> None:

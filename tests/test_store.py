@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -157,12 +158,8 @@ def test_a_recording_is_imported_once_and_found_afterwards(tmp_path: Path, monke
 
 
 def test_a_recorded_model_never_touches_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise AssertionError(f"the network was touched: {arguments}")
-
-    for name in ("connect", "connect_ex"):
-        monkeypatch.setattr(socket.socket, name, refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    for owner, name in ((socket.socket, "connect"), (socket.socket, "connect_ex"), (socket, "getaddrinfo")):
+        monkeypatch.setattr(owner, name, Mock(side_effect=AssertionError("the network was touched")))
     store = ResponseStore(":memory:")
     store.put(LLM("tiny", store=store).request("known"), RESPONSE)
     store.export_jsonl(tmp_path / "r.jsonl")
@@ -194,7 +191,7 @@ def test_stores_of_before_are_read_and_written_as_they_are(tmp_path: Path) -> No
         assert [store.get(request_key(request(prompt))) for prompt in "xy"] == [FULL, RESPONSE]
 
 
-def test_a_bad_answer_in_a_store_ends_a_run_and_says_how_to_delete_it(
+def test_a_bad_answer_ends_a_run_and_says_how_to_delete_it_and_others_are_deleted_by_their_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "store.sqlite"
@@ -205,18 +202,11 @@ def test_a_bad_answer_in_a_store_ends_a_run_and_says_how_to_delete_it(
         db.execute("UPDATE responses SET response = replace(response, '0.25', 'null')")
     with pytest.raises(FatalLLMError, match=rf"the response under {key} cannot be used .*rag-notes store drop"):
         asked(llm, lambda llm: llm.ask("x"))
-    assert main(["store", "drop", str(path), key]) == 0
-    assert capsys.readouterr().out == "1 responses dropped\n"
-    assert llm.store.get(key) is None
-
-
-def test_responses_are_dropped_by_a_text_of_their_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "store.sqlite"
-    filled(path, 'Who wrote "Emma"?', 'Why "Emma"\nat all?', "100 % of what_", "Wer schrieb „Emma“?").close()
-    assert main(["store", "drop", str(path), "--question", '"Emma"\nat', "--question", "0 %"]) == 0
-    assert main(["store", "drop", str(path), "--question", "100 x of"]) == 0
-    assert capsys.readouterr().out == "2 responses dropped\n0 responses dropped\n"
-    assert len(ResponseStore(path)) == 2
+    filled(path, 'Who wrote "Emma"?', 'Why "Emma"\nat all?', "100 % of what_", "Wer schrieb „Emma“?")
+    for what in ([key], ["--question", '"Emma"\nat', "--question", "0 %"], ["--question", "100 x of"]):
+        assert main(["store", "drop", str(path), *what]) == 0
+    assert capsys.readouterr().out == "1 responses dropped\n2 responses dropped\n0 responses dropped\n"
+    assert (llm.store.get(key), len(llm.store)) == (None, 2)
 
 
 def test_a_file_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
