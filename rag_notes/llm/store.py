@@ -113,9 +113,8 @@ class ResponseStore:
 
     @classmethod
     def of_recordings(cls, paths: Iterable[str | Path], *, cache: str | Path | None) -> "ResponseStore":
-        """A store of what recordings hold: imported once into a read-only file below `cache` that their SHA-256 names.
-
-        `cache=None` imports into memory. Raises StoreError as `import_jsonl`.
+        """A store of what recordings hold: imported once into a read-only file below `cache` that their SHA-256 names,
+        into memory where that is None. Raises StoreError as `import_jsonl`.
         """
         sources = [Path(path) for path in paths]
         if cache is None:
@@ -192,10 +191,9 @@ class ResponseStore:
         def renew() -> None:
             while not done.wait(self.lease / 3):
                 with contextlib.suppress(StoreError):  # the next write that matters says what is wrong
-                    until = time.time() + self.lease
-                    self.execute("UPDATE claims SET until = ? WHERE owner = ?", (until, self._owner))
+                    self.execute("UPDATE claims SET until = ? WHERE owner = ?", (time.time() + self.lease, self._owner))
 
-        thread = threading.Thread(target=renew, daemon=True)
+        thread = threading.Thread(target=renew, daemon=True)  # does not keep a program from ending
         thread.start()
         try:
             yield
@@ -209,28 +207,23 @@ class ResponseStore:
     def rows(self) -> Iterator[tuple[str, dict[str, Any], Response]]:
         """All (key, request, response), sorted by key, read one by one."""
         for (key,) in self.execute("SELECT key FROM responses ORDER BY key"):
-            rows = self.execute("SELECT request FROM responses WHERE key = ?", (key,))
+            ((request,),) = self.execute("SELECT request FROM responses WHERE key = ?", (key,))
             if (response := self.get(key)) is not None:
-                yield key, json.loads(rows[0][0]), response
+                yield key, json.loads(request), response
 
-    def export_jsonl(self, path: str | Path, keys: set[str] | None = None) -> int:
-        """Write the responses (those under `keys`, or all) as JSON lines sorted by key; xz-compressed for `.xz` names.
-
-        Returns the number of lines. The same responses give the same bytes.
-        """
+    def export_jsonl(self, path: str | Path) -> int:
+        """Write the responses as JSON lines sorted by key, xz-compressed for `.xz` names, and return their number."""
         count, is_packed = 0, Path(path).suffix == ".xz"
         with replacing(Path(path)) as raw, contextlib.ExitStack() as stack:
             file = stack.enter_context(lzma.open(raw, "wb", preset=9)) if is_packed else raw
             for key, request, response in self.rows():
-                if keys is None or key in keys:
-                    line = f'{{"key":"{key}","request":{canonical_json(request)},"response":{response.to_json()}}}\n'
-                    count += bool(file.write(line.encode()))
+                line = f'{{"key":"{key}","request":{canonical_json(request)},"response":{response.to_json()}}}\n'
+                count += bool(file.write(line.encode()))
         return count
 
     def import_jsonl(self, *paths: str | Path) -> int:
-        """Add the responses of exports, all or none, and return how many are new.
-
-        Raises StoreError naming the file, and the line where one is malformed or its key is not its request's hash.
+        """Add the responses of exports, all or none, and return how many are new. Raises StoreError that names file and
+        line where a response is malformed, or its key is not the hash of its request.
         """
         rows = (row for path in paths for row in _recorded(Path(path)))
         with _explained(self.path), self._lock, self._db:
