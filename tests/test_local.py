@@ -7,7 +7,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,16 +48,13 @@ def local(model: Path, **settings: object) -> LLM:
 
 
 def test_files_are_found_by_path_and_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, requests = tmp_path / "model.gguf", []
+    path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF and more")
-
-    def download(repository: str, file: str) -> str:
-        requests.append((repository, file))
-        return str(path)
-
-    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(hf_hub_download=download))
+    hub = Mock()
+    hub.hf_hub_download.return_value = str(path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     assert model_file(str(path)) == model_file("hf:owner/repository/sub/model.gguf") == path
-    assert requests == [("owner/repository", "sub/model.gguf")]
+    hub.hf_hub_download.assert_called_once_with("owner/repository", "sub/model.gguf")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(InputError, match=r"pip install 'rag-notes\[local\]'"):
         model_file("hf:owner/repository/model.gguf")

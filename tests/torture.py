@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +28,7 @@ from rag_notes.methods.amber import amber
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.flare import flare
 from rag_notes.methods.vanilla import vanilla
-from rag_notes.running.describe import Method
-from rag_notes.running.evaluate import evaluate
+from rag_notes.running.evaluate import Method, evaluate
 from rag_notes.running.records import Run, load_run
 from rag_notes.running.samples import Sample
 from tests.loopback import FAULTS, Loopback
@@ -42,24 +41,15 @@ ANSWERED = {"ok", "alias"}  # a model of another name answers, too
 
 
 class Outcome(NamedTuple):
-    """What a run took: starts, kills, faults that requests met, and requests answered, once and twice.
-
-    `lost` are those of the requests answered twice that were under way at a kill; `same` says whether the samples are
-    those of the run left alone.
-    """
+    """What a run took, and whether its samples are those of the run left alone."""
 
     starts: int
     kills: int
     faults: Counter[str]
     answered: int
-    twice: int
-    lost: int
+    twice: int  # of the requests answered, without those that were under way at a kill
+    lost: int  # requests answered twice that were
     same: bool
-
-
-def shorten_pauses() -> None:
-    """Retry within milliseconds: pauses of seconds would show nothing more."""
-    openai._base_client.INITIAL_RETRY_DELAY = client.PAUSE = 0.002  # type: ignore[attr-defined]
 
 
 def start(folder: Path, base_url: str, store: Path, limit: int) -> Run:
@@ -83,7 +73,7 @@ def samples(folder: Path) -> list[Sample]:
 
 def finish(folder: Path, base_url: str, store: Path, limit: int) -> int:
     """Start a run again until it has no error; returns the number of starts."""
-    shorten_pauses()
+    openai._base_client.INITIAL_RETRY_DELAY = client.PAUSE = 0.002  # type: ignore[attr-defined]
     for starts in range(1, MAX_STARTS + 1):
         try:
             if start(folder, base_url, store, limit).frame()["error"].isna().all():
@@ -96,11 +86,9 @@ def finish(folder: Path, base_url: str, store: Path, limit: int) -> int:
 def torture(
     folder: Path, *, limit: int, rate: float = 0.0, seed: int = 0, processes: int = 1, kills: int = 0
 ) -> Outcome:
-    """Run to the end in several processes on one store, where requests fail and processes are killed at random.
-
-    `rate` is the share of requests that meet a fault.
-    """
-    context, draw, begin_count = _forkserver(), random.Random(seed), 0
+    """Run in several processes on one store, where a share `rate` of requests fails and processes are killed."""
+    context, draw = multiprocessing.get_context("forkserver"), random.Random(seed)
+    context.set_forkserver_preload(["tests.torture"])  # imported once, not in each process
     with Loopback(folder / "calm.log", logprobs=True) as calm:
         finish(folder / "calm", calm.base_url, folder / "calm.sqlite", limit)
         calls = len(calm.seen())
@@ -128,7 +116,7 @@ def torture(
             running[victim].join()
             under_way |= {request.hash for request in server.seen()[-CONCURRENCY * processes :]}
             running[victim] = begin(victim)
-        begin_count = max(starts.get() for _ in running)
+        most_starts = max(starts.get() for _ in running)
         for process in running:
             process.join()
         seen = server.seen()
@@ -136,19 +124,13 @@ def torture(
     twice = {request for request, times in answered.items() if times > 1}
     faults = Counter(request.met for request in seen if request.met in FAULTS)
     same = all(samples(folder / f"{number}") == expected for number in range(processes))
-    return Outcome(begin_count, kills, faults, len(answered), len(twice - under_way), len(twice & under_way), same)
+    return Outcome(most_starts, kills, faults, len(answered), len(twice - under_way), len(twice & under_way), same)
 
 
 def _report_starts(
     folder: Path, base_url: str, store: Path, limit: int, starts: "multiprocessing.SimpleQueue[int]"
 ) -> None:
     starts.put(finish(folder, base_url, store, limit))
-
-
-def _forkserver() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.torture"])  # imported once, not in each process
-    return context
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
