@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
-from rag_notes.running.annotate import subject_hash
+from rag_notes.running.annotate import quest_texts, subject_hash
 from rag_notes.running.publish import check, publish, published_like, published_runs, without_text
-from rag_notes.running.quest_scores import quest_texts
 from rag_notes.running.records import (
     Condition,
     DatasetInfo,
@@ -22,11 +21,9 @@ from rag_notes.running.records import (
     Run,
     RunInfo,
     Sample,
-    SampleError,
-    require_text,
     save_run,
 )
-from rag_notes.running.samples import encode
+from rag_notes.running.samples import SampleError, encode
 from rag_notes.types import InputError, Question
 
 SECRET = "Ann Ro was born in the town of Tis, and nobody else was ever born there, as far as anybody knows"
@@ -81,8 +78,6 @@ def test_a_published_run_has_its_scores_and_counts_and_no_text(tmp_path: Path) -
     assert (short["trace"], long["trace"], failed["trace"]) == (f"{steps} !note_query", "search:01", "")
     assert run.folder == results / "run" and list(run.samples) == [] and run.info.published
     assert without_text(run) is run
-    with pytest.raises(InputError, match="was published without the text of passages and responses"):
-        require_text(run)
 
 
 def test_runs_of_one_data_set_share_a_table_and_are_replaced_one_by_one(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_it_is_entered_and_left_with_the_main_one_and_shares_its_usage() -> None
     made = run(llm)
     assert (grader.entered, grader.open, llm.open) == (1, False, False)
     assert grader.usage is llm.usage
-    assert (made.info.usage.calls, made.info.usage.prompt_tokens) == (3, 300)
+    assert (llm.usage.sent, llm.usage.prompt_tokens) == (3, 300)
 
     async def broken() -> None:
         async with llm:

@@ -28,8 +28,7 @@ from rag_notes.methods.amber import amber
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.flare import flare
 from rag_notes.methods.vanilla import vanilla
-from rag_notes.running.describe import Method
-from rag_notes.running.evaluate import evaluate
+from rag_notes.running.evaluate import Method, evaluate
 from rag_notes.running.records import Run, Sample, load_run
 from tests.loopback import FAULTS, Loopback
 

@@ -12,7 +12,7 @@ from rag_notes.metrics.stats import MARGIN, equivalence, mean_interval, paired_d
 from rag_notes.papers.numbers import corpus_sizes
 from rag_notes.papers.systems import SIDES, NotRunError, System, system_label, system_of
 from rag_notes.rates import PRICED, load_prices, load_speeds
-from rag_notes.running.quest_scores import with_quest_scores
+from rag_notes.running.annotate import with_quest_scores
 from rag_notes.running.records import Run, RunInfo
 
 COSTS = ("cost", "seconds")

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from rag_notes.config import (
     Config,
@@ -17,8 +16,7 @@ from rag_notes.files import here, slug
 from rag_notes.llm.client import LLM
 from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.noise import ControlledNoise, NoiseFrom, RetrievedNoise, controllable, retrieved
-from rag_notes.running.describe import Method, describe
-from rag_notes.running.evaluate import evaluate
+from rag_notes.running.evaluate import Method, evaluate
 from rag_notes.running.records import Condition, Run
 from rag_notes.types import Dataset
 
@@ -35,16 +33,16 @@ async def run_methods(
     With `noise_percent` so many per cent of the passages are noise, and only questions are asked for which that can be
     controlled. A run that stops at the spending limit is the last one. Raises as `with_noise` and `run_on`.
     """
-    runs = []
+    runs: list[Run] = []
+    methods, condition = build_methods(config) if methods is None else methods, Condition(noise_percent)
     async with build_llm(config) as llm:
         for dataset in build_datasets(config):
-            parts = dataset, build_retriever(config, dataset.corpus)
+            setup = dataset, build_retriever(config, dataset.corpus)
             if noise_percent is not None:
-                parts = with_noise(*parts, noise_percent, config.study.noise_from)
-            chosen = build_methods(config) if methods is None else methods
+                setup = with_noise(*setup, noise_percent, config.study.noise_from)
             for repeat in dict.fromkeys(config.repeat):
-                run = run_on(config, chosen, *parts, llm, Condition(noise_percent), repeat=repeat, progress=progress)
-                runs.append(await run)
+                part = config.model_copy(update={"repeat": [repeat]})
+                runs.append(await run_on(part, methods, *setup, llm, condition, progress=progress))
                 if not runs[-1].info.finished:
                     return runs
     return runs
@@ -58,20 +56,24 @@ async def run_on(
     llm: LLM,
     condition: Condition | None = None,
     *,
-    repeat: int | None = None,
     progress: bool = True,
 ) -> Run:
-    """Evaluate methods on one data set, in a folder named by data set, model and a hash of the settings.
+    """Evaluate methods on one data set, in a folder below `config.runs`.
 
-    Raises ConfigError where no `repeat` is given and the configuration has several, otherwise as
-    `rag_notes.running.evaluate.evaluate`.
+    Raises ConfigError where the configuration has several repeats, otherwise as `rag_notes.running.evaluate.evaluate`.
     """
-    repeat, condition = one_repeat(config) if repeat is None else repeat, condition or Condition()
-    templates = build_templates(config)
-    info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=repeat)
-    folder = here() / config.runs / f"{slug(f'{Run(info).label}-{llm.model}')}-{info.fingerprint}"
-    options: dict[str, Any] = {"folder": folder, "info": info, "templates": templates, "study": config.study.name}
-    return await evaluate(methods, dataset, retriever, llm, **options, progress=progress)
+    return await evaluate(
+        methods,
+        dataset,
+        retriever,
+        llm,
+        runs=here() / config.runs,
+        condition=condition,
+        templates=build_templates(config),
+        repeat=one_repeat(config),
+        study=config.study.name,
+        progress=progress,
+    )
 
 
 def one_repeat(config: Config) -> int:
@@ -88,15 +90,12 @@ def with_noise(
 
     Raises ConfigError where no question has gold passages in the corpus or, of source "retrieved", among those found.
     """
-    annotated = source == "annotated"
-    lists = {} if annotated else retrieved(dataset, retriever)
-    noisy = replace(dataset, questions=tuple(controllable(dataset) if annotated else lists))
+    lists = retrieved(dataset, retriever) if source == "retrieved" else None
+    noisy = replace(dataset, questions=tuple(controllable(dataset) if lists is None else lists))
     if not noisy.questions:
-        problem = "in the corpus; choose study.noise_from=retrieved, or another data set"
-        if not annotated:
-            problem = "or answer among the retrieved passages; choose another data set, or set its corpus"
-        raise ConfigError(f"dataset {dataset.name}: no question has gold passages {problem}")
-    if annotated:
+        advice = "; choose study.noise_from=retrieved, or another data set" if lists is None else "; choose another one"
+        raise ConfigError(f"dataset {dataset.name}: no question has gold passages in the corpus" + advice)
+    if lists is None:
         return noisy, ControlledNoise(retriever, noisy, noise_percent)
     return noisy, RetrievedNoise(retriever, lists, noise_percent)
 

@@ -19,8 +19,7 @@ from rag_notes.config import (
 )
 from rag_notes.llm.client import LLM
 from rag_notes.methods.about import about_of, label_of, settings_of
-from rag_notes.running.describe import Method, describe_method
-from rag_notes.running.evaluate import evaluate
+from rag_notes.running.evaluate import Method, describe_method, evaluate
 from rag_notes.running.records import Condition, Run
 from rag_notes.running.run import with_noise
 

@@ -10,8 +10,7 @@ from rag_notes.methods.parse import parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scores
 from rag_notes.report.tables import QUEST_METRICS
-from rag_notes.running.annotate import annotate
-from rag_notes.running.quest_scores import quest_texts, with_quest_scores
+from rag_notes.running.annotate import annotate, quest_texts, with_quest_scores
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study
 from rag_notes.types import Question

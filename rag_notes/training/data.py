@@ -20,7 +20,7 @@ from rag_notes.config import (
 from rag_notes.files import here
 from rag_notes.methods.about import about_of, settings_of
 from rag_notes.options import did_you_mean
-from rag_notes.running.describe import describe
+from rag_notes.running.evaluate import describe
 from rag_notes.running.records import Condition
 from rag_notes.training.cards import card_table, write_examples
 from rag_notes.training.examples import Data, make_examples, training_questions
