@@ -5,10 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from rag_notes.config import ConfigError
-from rag_notes.retrieval.noise import ControlledNoise, controllable
-from rag_notes.running.run import with_noise
-from rag_notes.types import Dataset, Hit, Passage, QAPair, Question
+from rag_notes.retrieval.noise import ControlledNoise, controllable, with_noise
+from rag_notes.types import Dataset, Hit, InputError, Passage, QAPair, Question
 from tests.scripted import ScriptedRetriever
 
 BRIDGE = Question("q1", "Where was its builder born?", ("Dumfries",), gold_ids=("bridge", "builder"))
@@ -114,7 +112,7 @@ def test_the_description_says_how_much_noise() -> None:
         "retriever": {"name": "scripted"},
     }
     assert {hit.passage.id for hit in retriever.search([BRIDGE.question], 5)[0]} == {"bridge", "builder", "n3", "n1"}
-    with pytest.raises(ConfigError, match="dataset bare: no question has gold passages"):
+    with pytest.raises(InputError, match="dataset bare: no question has gold passages"):
         with_noise(Dataset("bare", (Question("q", "Who?"),), CORPUS), Ranking(lambda _: RANKING), 40)
 
 
@@ -143,5 +141,5 @@ def test_without_annotation_the_answer_in_a_retrieved_passage_makes_it_gold() ->
     # A list of gold alone has no noise to give.
     assert set(retrieved(asked, 100, top_k=2, ranking=["twin", "builder"])) == {"twin", "builder"}
     assert len({tuple(sorted(retrieved(asked, percent))) for percent in (0, 20, 40, 60)}) == 1
-    with pytest.raises(ConfigError, match="dataset made: no question has gold passages or answer among the retrieved"):
+    with pytest.raises(InputError, match="dataset made: no question has gold passages or answer among the retrieved"):
         retrieved(asked, 20, ranking=["n1", "n2"])

@@ -8,8 +8,9 @@ import platform
 import subprocess
 import tempfile
 import traceback
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
 from rag_notes.running.records import (
-    SAMPLES,
+    PLAIN,
     Condition,
     DatasetInfo,
     MethodInfo,
@@ -54,7 +55,7 @@ def describe(
     llm: LLM,
     templates: Templates,
     *,
-    condition: Condition,
+    condition: Condition = PLAIN,
     repeat: int = 0,
 ) -> RunInfo:
     """Describe the settings that determine a run's answers, with the versions and the commit of the code."""
@@ -101,7 +102,7 @@ async def evaluate(
     *,
     folder: str | Path | None = None,
     runs: Path | None = None,
-    condition: Condition | None = None,
+    condition: Condition = PLAIN,
     templates: Templates | None = None,
     repeat: int = 0,
     study: str | None = None,
@@ -110,10 +111,10 @@ async def evaluate(
     """Answer every question of a data set, or of a list, with every method and score the answers.
 
     `methods` are async functions `(rag, question)`, by name or named by themselves; `llm` must be entered (`async
-    with`). With `folder` the run is written there at its end, also where it is interrupted or stops at a spending
-    limit, as its status says: the same call then plays the stored responses and asks for the rest. A question that
-    fails is recorded with its error. With `runs` the folder is one in there, named by data set, model and a hash of the
-    settings. `study` is the study that the run is made for.
+    with`). With `folder`, or in `runs` in a folder named by data set, model and a hash of the settings, the run is
+    written at its end, also where it is interrupted or stops at a spending limit, as its status says: the same call
+    then plays the stored responses and asks for the rest. A question that fails is recorded with its error. `study` is
+    the study that the run is made for.
 
     Raises RecordError where the folder holds another run, and, once what was answered is written, FatalLLMError where
     no call can succeed, RetrieverError where no search can, TemplateError for a prompt that does not fit.
@@ -122,39 +123,36 @@ async def evaluate(
         methods = {describe_method(method).family: method for method in methods}
     if not isinstance(dataset, Dataset):
         dataset = Dataset("questions", tuple(dataset), ())
-    templates, condition = templates or Templates(), condition or Condition()
+    templates = templates or Templates()
     info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=repeat)
     if runs is not None:
         folder = runs / f"{slug(f'{Run(info).label}-{info.model}')}-{info.fingerprint}"
     start = partial(Rag, llm=llm, searcher=Searcher(retriever), templates=templates, repeat=repeat)
-    title = " · ".join(part for part in (study, Run(info).label) if part)
-    waiting = iter([(name, question) for question in dataset.questions for name in methods])
-    total, failures = len(methods) * len(dataset.questions), list[Exception]()
-    with (
-        _Writer(replace(info, studies=[study] if study else []), dataset, folder) as writer,
-        progress_bar(title, total, unit="answer", disable=not progress) as bar,
-    ):
+    # Of each question all methods at once: they often wait for the same call.
+    waiting = deque((question, name) for question in dataset.questions for name in methods)
+    title = " · ".join(filter(None, [study, Run(info).label]))
+    failures: list[Exception] = []
+    writer = _Writer(replace(info, studies=[study] if study else []), dataset, folder)
+    with writer.file, progress_bar(title, len(waiting), unit="answer", disable=not progress) as bar:
 
         async def work() -> None:
-            for name, question in waiting:  # one iterator for all workers: each takes the next question
-                if failures:
-                    return
-                rag = start(question, method=name)
+            while waiting:
+                question, name = waiting.popleft()
                 try:
-                    writer.add(await _answer(rag, name, methods[name], llm, scored=not info.condition.annotates))
+                    rag = start(question, method=name)
+                    writer.add(await _answer(rag, name, methods[name], llm, scored=not condition.annotates))
+                    bar.set_postfix_str(_spending(llm, writer.errors), refresh=False)
+                    bar.update()
                 except (FatalLLMError, RetrieverError, ValueError, OSError) as failure:
                     if not failures:  # the others under way mostly meet the same
                         tell(bar, f"{title}: stopping once the answers under way are done: {failure}")
                     failures.append(failure)
-                    return
-                bar.set_postfix_str(_spending(llm, writer.errors), refresh=False)
-                bar.update()
+                    waiting.clear()
 
         status = "stopped: interrupted"
         try:
             async with asyncio.TaskGroup() as group:
-                # Of each question all methods at once: they often wait for the same call.
-                for _ in range(min(total, QUESTIONS_PER_SLOT * llm.concurrency * len(methods))):
+                for _ in range(min(len(waiting), QUESTIONS_PER_SLOT * llm.concurrency * len(methods))):
                     group.create_task(work())
             status = f"stopped: {failures[0]}" if failures else "finished"
         finally:
@@ -171,10 +169,8 @@ async def _answer(rag: Rag, name: str, method: Method, llm: LLM, *, scored: bool
         answer = await method(rag, rag.question)
     except (FatalLLMError, RetrieverError, TemplateError):
         raise  # every other question would meet it too
-    except LLMError as failure:
-        error = SampleError(type(failure).__name__, str(failure))
     except Exception as failure:  # one failing question must not end the run
-        frames = traceback.extract_tb(failure.__traceback__)
+        frames = [] if isinstance(failure, LLMError) else traceback.extract_tb(failure.__traceback__)
         lines = "\n".join(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
         error = SampleError(type(failure).__name__, str(failure), lines)
     metrics = score(rag.question, answer, rag.trace) if scored and error is None else {}
@@ -188,14 +184,14 @@ async def _answer(rag: Rag, name: str, method: Method, llm: LLM, *, scored: bool
 
 
 def _spending(llm: LLM, errors: int) -> str:
-    """What the calls of this process took so far."""
-    usage = llm.usage
-    parts = [f"{usage.sent} calls, {usage.stored} stored, {usage.prompt_tokens + usage.completion_tokens} tokens"]
-    parts += [f"${usage.cost:.4f}"] if llm.price is not None else []
-    return ", ".join(parts + [f"{errors} errors"] * bool(errors))
+    usage, cost = llm.usage, "" if llm.price is None else f", ${llm.usage.cost:.4f}"
+    tokens = usage.prompt_tokens + usage.completion_tokens
+    return f"{usage.sent} calls, {usage.stored} stored, {tokens} tokens{cost}" + (
+        f", {errors} errors" if errors else ""
+    )
 
 
-class _Writer(ExitStack):
+class _Writer:
     """Takes the samples of a run as they come, and in the end writes them in their order to its folder.
 
     Until then they are in a file without a name, so that nothing of a killed process is left and several processes can
@@ -203,28 +199,27 @@ class _Writer(ExitStack):
     """
 
     def __init__(self, info: RunInfo, dataset: Dataset, folder: str | Path | None) -> None:
-        super().__init__()
         keys = [(name, question.id) for name in info.methods for question in dataset.questions]
         self._spans: dict[tuple[str, str], tuple[int, int] | None] = dict.fromkeys(keys)
         if len(self._spans) < len(keys):
             raise InputError("two questions have the same id, or two methods the same name; each must have its own")
-        self._info, self._folder = info, None if folder is None else Path(folder)
-        self._file: IO[bytes] = io.BytesIO()
-        self._prompts, self.errors = set[str](), 0
+        self._info, self._prompts, self.errors = info, set[str](), 0
+        self._folder = None if folder is None else Path(folder)
+        self.file: IO[bytes] = io.BytesIO()
         if self._folder is not None:
             if (earlier := _earlier(self._folder)) and earlier.fingerprint != info.fingerprint:
                 raise RecordError(f"{folder}: holds a run with other settings; name another folder or move it away")
             self._folder.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.enter_context(tempfile.TemporaryFile(dir=self._folder.parent))
+            self.file = tempfile.TemporaryFile(dir=self._folder.parent)  # noqa: SIM115 - closed by the caller
 
     def add(self, sample: Sample) -> None:
         """Take a sample."""
-        with saying_full((self._folder or Path()) / SAMPLES):
-            self._spans[sample.method, sample.question.id] = self._file.seek(0, 2), self._file.write(encode(sample))
+        with saying_full(self._folder or Path()):
+            self._spans[sample.method, sample.question.id] = self.file.seek(0, 2), self.file.write(encode(sample))
         self.errors += sample.error is not None
-        stages = {ask.stage for ask in answered(sample.trace)}
-        stages |= {f"form_{sample.question.task}", "unknown_clause"}  # parts of others
-        self._prompts |= {f"{sample.question.language}/{stage}" for stage in stages}
+        # The last two are parts of others.
+        stages = [*(ask.stage for ask in answered(sample.trace)), f"form_{sample.question.task}", "unknown_clause"]
+        self._prompts.update(f"{sample.question.language}/{stage}" for stage in stages)
 
     def finish(self, status: str) -> Run:
         """Write the run; a finished one is not replaced by one that was stopped."""
@@ -232,7 +227,7 @@ class _Writer(ExitStack):
         prompts = {name: digest for name, digest in self._info.prompts.items() if name in self._prompts}
         progress = Progress(len(spans), len(self._spans), self.errors)
         info = replace(self._info, status=status, samples=progress, prompts=prompts)
-        lines = (self._read(*span) for span in spans)
+        lines = (self._line(*span) for span in spans)
         if self._folder is None:
             return Run(info, [decode(line) for line in lines])
         if (earlier := _earlier(self._folder)) is not None:
@@ -241,9 +236,9 @@ class _Writer(ExitStack):
             info = replace(info, studies=sorted({*earlier.studies, *info.studies}))
         return save_run(self._folder, info, lines)
 
-    def _read(self, start: int, size: int) -> bytes:
-        self._file.seek(start)
-        return self._file.read(size)
+    def _line(self, start: int, size: int) -> bytes:
+        self.file.seek(start)
+        return self.file.read(size)
 
 
 def _earlier(folder: Path) -> RunInfo | None:

@@ -49,6 +49,9 @@ class Condition:
         return self.annotates or ("" if self.noise_percent is None else f"noise{self.noise_percent}")
 
 
+PLAIN = Condition()
+
+
 @dataclass(frozen=True, slots=True)
 class MethodInfo:
     """A method of a run: its function, its settings (defaults included), and its name in tables."""

@@ -1,7 +1,7 @@
 """Run the chosen methods on the chosen data sets, each run in the folder of its settings."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import Any
 
 from rag_notes.config import (
     Config,
@@ -15,9 +15,9 @@ from rag_notes.config import (
 from rag_notes.files import here, slug
 from rag_notes.llm.client import LLM
 from rag_notes.retrieval.base import Retriever
-from rag_notes.retrieval.noise import ControlledNoise, NoiseFrom, RetrievedNoise, controllable, retrieved
+from rag_notes.retrieval.noise import with_noise
 from rag_notes.running.evaluate import Method, evaluate
-from rag_notes.running.records import Condition, Run
+from rag_notes.running.records import PLAIN, Condition, Run
 from rag_notes.types import Dataset
 
 
@@ -27,15 +27,17 @@ async def run_methods(
     methods: Mapping[str, Method] | None = None,
     noise_percent: int | None = None,
     progress: bool = True,
+    offline: bool = False,
 ) -> list[Run]:
     """Evaluate methods, those of the configuration unless others are given, on each chosen data set, in every repeat.
 
     With `noise_percent` so many per cent of the passages are noise, and only questions are asked for which that can be
-    controlled. A run that stops at the spending limit is the last one. Raises as `with_noise` and `run_on`.
+    controlled; with `offline` only what is stored is answered. A run that stops at the spending limit is the last one.
+    Raises as `with_noise` and `run_on`.
     """
     runs: list[Run] = []
     methods, condition = build_methods(config) if methods is None else methods, Condition(noise_percent)
-    async with build_llm(config) as llm:
+    async with build_llm(config, offline=offline) as llm:
         for dataset in build_datasets(config):
             setup = dataset, build_retriever(config, dataset.corpus)
             if noise_percent is not None:
@@ -54,7 +56,7 @@ async def run_on(
     dataset: Dataset,
     retriever: Retriever,
     llm: LLM,
-    condition: Condition | None = None,
+    condition: Condition = PLAIN,
     *,
     progress: bool = True,
 ) -> Run:
@@ -62,18 +64,9 @@ async def run_on(
 
     Raises ConfigError where the configuration has several repeats, otherwise as `rag_notes.running.evaluate.evaluate`.
     """
-    return await evaluate(
-        methods,
-        dataset,
-        retriever,
-        llm,
-        runs=here() / config.runs,
-        condition=condition,
-        templates=build_templates(config),
-        repeat=one_repeat(config),
-        study=config.study.name,
-        progress=progress,
-    )
+    settings: dict[str, Any] = {"templates": build_templates(config), "repeat": one_repeat(config)}
+    settings |= {"condition": condition, "study": config.study.name, "runs": here() / config.runs}
+    return await evaluate(methods, dataset, retriever, llm, **settings, progress=progress)
 
 
 def one_repeat(config: Config) -> int:
@@ -81,23 +74,6 @@ def one_repeat(config: Config) -> int:
     if len(config.repeat) != 1:
         raise ConfigError(f"repeat={config.repeat}: one repeat at a time is made here; name one, such as repeat=0")
     return config.repeat[0]
-
-
-def with_noise(
-    dataset: Dataset, retriever: Retriever, noise_percent: int, source: NoiseFrom = "annotated"
-) -> tuple[Dataset, Retriever]:
-    """Return the questions of a data set for which noise can be controlled, and a retriever that returns so much of it.
-
-    Raises ConfigError where no question has gold passages in the corpus or, of source "retrieved", among those found.
-    """
-    lists = retrieved(dataset, retriever) if source == "retrieved" else None
-    noisy = replace(dataset, questions=tuple(controllable(dataset) if lists is None else lists))
-    if not noisy.questions:
-        advice = "; choose study.noise_from=retrieved, or another data set" if lists is None else "; choose another one"
-        raise ConfigError(f"dataset {dataset.name}: no question has gold passages in the corpus" + advice)
-    if lists is None:
-        return noisy, ControlledNoise(retriever, noisy, noise_percent)
-    return noisy, RetrievedNoise(retriever, lists, noise_percent)
 
 
 def label(config: Config) -> str:

@@ -21,7 +21,6 @@ from rag_notes.files import here
 from rag_notes.methods.about import about_of, settings_of
 from rag_notes.options import did_you_mean
 from rag_notes.running.evaluate import describe
-from rag_notes.running.records import Condition
 from rag_notes.training.cards import card_table, write_examples
 from rag_notes.training.examples import Data, make_examples, training_questions
 
@@ -69,7 +68,7 @@ async def make_training_data(
             f"{total} questions, at most {calls} calls (fewer where sizes are reached earlier)\nstored: "
             f"{llm.usage.stored} calls; {complete} questions are complete and give {len(batch.examples)} examples"
         )
-    info = describe({}, dataset, *parts, condition=Condition())
+    info = describe({}, dataset, *parts)
     card = {
         "name": name,
         "source": about.source,
