@@ -106,12 +106,13 @@ def with_noise(
     lists = retrieved(dataset, retriever) if source == "retrieved" else {}
     noisy = replace(dataset, questions=tuple(lists if source == "retrieved" else controllable(dataset)))
     if not noisy.questions:
-        advice = "another data set" if source == "retrieved" else "study.noise_from=retrieved, or another data set"
-        raise InputError(f"dataset {dataset.name}: no question has gold passages in the corpus; choose {advice}")
-    noise = (
-        RetrievedNoise(retriever, lists, noise_percent) if lists else ControlledNoise(retriever, noisy, noise_percent)
-    )
-    return noisy, noise
+        problem = "in the corpus; choose study.noise_from=retrieved, or another data set"
+        if source == "retrieved":
+            problem = "or answer among the retrieved passages; choose another data set"
+        raise InputError(f"dataset {dataset.name}: no question has gold passages {problem}")
+    if source == "retrieved":
+        return noisy, RetrievedNoise(retriever, lists, noise_percent)
+    return noisy, ControlledNoise(retriever, noisy, noise_percent)
 
 
 def retrieved(dataset: Dataset, retriever: Retriever) -> dict[Question, Split]:
