@@ -1,7 +1,6 @@
 """What is read back from a run's folder, as samples and as a frame; repeats as one; and what is no run."""
 
 import json
-import lzma
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 
 from rag_notes.events import Ask, Counts, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
-from rag_notes.files import SHIPPED
 from rag_notes.running.publish import published_runs
 from rag_notes.running.records import (
     Condition,
@@ -247,10 +245,3 @@ def test_what_is_no_repeat_is_not_pooled() -> None:
     pd.testing.assert_frame_equal(pooled_frames([first])[0][1], first.frame())
     with pytest.raises(RecordError, match="repeats of 'rivers-noise40' were made with different prompts"):
         pooled_frames([first, replace(second, info=replace(second.info, prompts={"en/note_init": "other"}))])
-
-
-def test_no_published_table_has_a_word_of_a_question() -> None:
-    folder = SHIPPED / "data" / "results"
-    for path in folder.glob("*.csv.xz"):
-        columns = lzma.decompress(path.read_bytes()).partition(b"\n")[0].decode().split(",")
-        assert not {"question", "gold", "error"} & set(columns)
