@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -58,10 +58,10 @@ def quest_texts(sample: Sample) -> dict[str, str]:
     return {"gold": sample.gold[0], "generated": sample.answer}
 
 
-def with_quest_scores(runs: Mapping[str, Run]) -> dict[str, Run]:
-    """Return the runs, by name, each answer with the scores that an annotation among them has for it."""
-    annotations = [run for run in runs.values() if run.info.condition.annotates == "quest_eval"]
-    return {name: run if run.info.condition.annotates else _with_scores(run, annotations) for name, run in runs.items()}
+def with_quest_scores(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that annotate none, each answer with the scores that an annotation among `runs` has for it."""
+    annotations = [run for run in runs if run.info.condition.annotates == "quest_eval"]
+    return [_with_scores(run, annotations) for run in runs if run.info.condition.annotates is None]
 
 
 def _with_scores(run: Run, annotations: Sequence[Run]) -> Run:

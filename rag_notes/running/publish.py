@@ -57,13 +57,13 @@ def publish(
     Runs of RAGQuestEval among the folders give their scores to the answers that they are about. Raises RecordError as
     `rag_notes.running.records.load_run`, and for a run that is not finished; InputError where it lacks a method.
     """
-    runs = with_quest_scores({Path(folder).resolve().name: load_run(folder) for folder in folders})
-    infos, names = _read_infos(Path(into)), [name for name, run in runs.items() if not run.info.condition.annotates]
-    for name, run in runs.items():
+    runs = [load_run(Path(folder).resolve()) for folder in folders]
+    for run in runs:
         if not run.info.finished:
-            raise RecordError(f"{name}: is not finished ({run.info.status}); {AGAIN}")
-    for name in names:
-        run = runs[name]
+            raise RecordError(f"{run.folder}: is not finished ({run.info.status}); {AGAIN}")
+    infos, names = _read_infos(Path(into)), []
+    for run in with_quest_scores(runs):
+        names.append(name := Path(run.folder or "").name)
         if unknown := sorted({*(methods or ())} - {*run.methods}):
             raise InputError(f"{name}: has no method {unknown[0]}; there is {', '.join(run.methods)}")
         part = without_text(run.only(methods or run.methods))

@@ -33,8 +33,7 @@ class QuestEval(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the scores of RAGQuestEval with intervals and tests."""
-        scored = with_quest_scores({str(number): run for number, run in enumerate(self.runs)}).values()
-        table = self.results([run for run in scored if run.info.condition.annotates is None], self.config.baseline)
+        table = self.results(with_quest_scores(self.runs), self.config.baseline)
         return table[table["metric"].isin(QUEST_METRICS)].reset_index(drop=True)
 
 
