@@ -182,9 +182,8 @@ class Run:
 
     @cached_property
     def _frame(self) -> pd.DataFrame:
-        samples = self.samples.rows() if isinstance(self.samples, SampleFile) else self.samples
         noise, repeat = self.info.condition.noise_percent, self.info.repeat
-        return frame_of(samples, dataset=self.label, model=self.info.model, noise_percent=noise, repeat=repeat)
+        return frame_of(self.samples, dataset=self.label, model=self.info.model, noise_percent=noise, repeat=repeat)
 
 
 def load_run(folder: str | Path) -> Run:

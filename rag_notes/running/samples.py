@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pandas as pd
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from rag_notes.events import Counts, Event
 from rag_notes.llm.errors import encodable
@@ -61,18 +61,6 @@ class Sample:
         return list(self.question.answers) or [pair.answers[0] for pair in self.question.qa_pairs]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    event: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Row(Sample):
-    """A sample as a frame needs it, with the kinds of its events alone: read in a tenth of the time."""
-
-    trace: list[_Kind]  # type: ignore[assignment]
-
-
 def encode(value: Any) -> bytes:
     """Write a value as a line of JSON; half a surrogate pair in a text, such as a server's error, becomes U+FFFD."""
     try:
@@ -83,7 +71,6 @@ def encode(value: Any) -> bytes:
 
 
 decode: Callable[[bytes], Sample] = TypeAdapter(Sample).validate_json  # msgspec knows no unions of dataclasses
-_decode_row = msgspec.json.Decoder(_Row).decode
 
 
 @dataclass(frozen=True)
@@ -97,20 +84,14 @@ class SampleFile:
     starts: tuple[bytes, ...] = (b"",)
 
     def __iter__(self) -> Iterator[Sample]:
-        return self._read(decode)
-
-    def rows(self) -> Iterator[Sample]:
-        """Read the samples without the content of their traces."""
-        return self._read(_decode_row)
-
-    def _read(self, parse: Callable[[bytes], Sample]) -> Iterator[Sample]:
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.startswith(self.starts):
                     try:
-                        yield parse(line)
-                    except ValueError as error:
-                        raise RecordError(f"{self.path}, line {number}: not a sample: {error}; {AGAIN}") from None
+                        yield decode(line)
+                    except ValidationError as error:
+                        problem = ": ".join([*map(str, error.errors()[0]["loc"]), error.errors()[0]["msg"]])
+                        raise RecordError(f"{self.path}, line {number}: not a sample: {problem}; {AGAIN}") from None
 
 
 def start_of(method: str, question_id: str | None = None) -> bytes:
@@ -145,7 +126,7 @@ def _row(sample: Sample, settings: Mapping[str, Any], questions: dict[str, Quest
         "error_kind": None if sample.error is None else sample.error.kind,
         "correctness": correctness(sample),
         **sample.metrics,
-        **asdict(sample.counts),
+        **msgspec.to_builtins(sample.counts),
         "tokens": sample.counts.prompt_tokens + sample.counts.completion_tokens,
         "seconds": sample.seconds,
     }
