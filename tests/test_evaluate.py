@@ -31,8 +31,9 @@ from rag_notes.prompts.templates import TemplateError
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Progress, RecordError, Run, Sample, load_run
+from rag_notes.running.records import Progress, Run, load_run
 from rag_notes.running.run import one_repeat, run_methods
+from rag_notes.running.samples import RecordError, Sample
 from rag_notes.types import Hit, Question
 from tests.loopback import Loopback, body_hash
 from tests.rivers import CORPUS, METHODS, QUESTIONS, run_in
@@ -204,7 +205,10 @@ def test_a_run_stopped_by_the_spending_limit_goes_on_with_the_same_call(
     alone = run_in(tmp_path / "alone", server.base_url, retriever, llm={"price": price})
     calls, answers = len(server.seen()) - seen, alone.frame()
     assert answers["cost"].tolist() == pytest.approx((answers["tokens"] / 1e6).tolist()) and answers["cost"].gt(0).all()
-    seen, limits = len(server.seen()), {"price": price, "max_cost": price.of(answers["prompt_tokens"].sum(), 0) / 3}
+    seen, limits = (
+        len(server.seen()),
+        {"price": price, "max_cost": price.of(int(answers["prompt_tokens"].sum()), 0) / 3},
+    )
     run = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm=limits)
     assert run.info.status.startswith("stopped: ") and "spending limit reached" in run.info.status
     assert run.info.samples == Progress(len(run.frame()), 2 * len(QUESTIONS), 0) and len(run.frame()) > 0

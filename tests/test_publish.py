@@ -12,16 +12,8 @@ import pytest
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
 from rag_notes.running.annotate import quest_texts, subject_hash
 from rag_notes.running.publish import PUBLISHED, check, publish, published_like, published_runs, without_text
-from rag_notes.running.records import (
-    Condition,
-    MethodInfo,
-    Progress,
-    RecordError,
-    Run,
-    Sample,
-    save_run,
-)
-from rag_notes.running.samples import SampleError, encode
+from rag_notes.running.records import Condition, MethodInfo, Progress, Run, save_run
+from rag_notes.running.samples import RecordError, Sample, SampleError, encode
 from rag_notes.types import InputError, Question
 from tests.made import make_info
 

@@ -99,7 +99,7 @@ def test_a_stage_s_llm_answers_that_stage_alone() -> None:
 
 def test_it_is_entered_and_left_with_the_main_one_and_shares_its_usage() -> None:
     llm, grader = pair()
-    made = run(llm)
+    run(llm)
     assert (grader.entered, grader.open, llm.open) == (1, False, False)
     assert grader.usage is llm.usage
     assert (llm.usage.sent, llm.usage.prompt_tokens) == (3, 300)

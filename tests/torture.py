@@ -29,7 +29,8 @@ from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.flare import flare
 from rag_notes.methods.vanilla import vanilla
 from rag_notes.running.evaluate import Method, evaluate
-from rag_notes.running.records import Run, Sample, load_run
+from rag_notes.running.records import Run, load_run
+from rag_notes.running.samples import Sample
 from tests.loopback import FAULTS, Loopback
 
 METHODS: dict[str, Method] = {"vanilla": vanilla, "deepnote": deepnote, "amber": amber, "flare": flare}
