@@ -5,10 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from rag_notes.config import ConfigError
-from rag_notes.retrieval.noise import ControlledNoise, controllable
-from rag_notes.running.run import with_noise
-from rag_notes.types import Dataset, Hit, Passage, QAPair, Question
+from rag_notes.retrieval.noise import ControlledNoise, controllable, with_noise
+from rag_notes.types import Dataset, Hit, InputError, Passage, QAPair, Question
 from tests.corpora import ids
 from tests.scripted import ScriptedRetriever
 
@@ -79,7 +77,7 @@ def test_only_questions_with_known_gold_and_a_text_of_their_own_are_controllable
     assert controllable(dataset) == list(DATASET.questions)
     twins = replace(DATASET, questions=(BRIDGE, CLOSED, replace(BRIDGE, id="q6", gold_ids=("n1",))))
     assert controllable(twins) == [CLOSED]
-    with pytest.raises(ConfigError, match="dataset bare: no question has gold passages"):
+    with pytest.raises(InputError, match="dataset bare: no question has gold passages"):
         with_noise(Dataset("bare", (unanswerable,), CORPUS), Ranking(lambda _: RANKING), 40)
 
 
@@ -116,5 +114,5 @@ def test_without_annotation_the_answer_in_a_retrieved_passage_makes_it_gold() ->
     assert retrieved(bare, 100, top_k=2) == "n1 n3"
     # A list of gold alone has no noise to give.
     assert retrieved(bare, 100, top_k=2, ranking=["twin", "builder"]) == "builder twin"
-    with pytest.raises(ConfigError, match="dataset made: no question has gold passages"):
+    with pytest.raises(InputError, match="dataset made: no question has gold passages"):
         retrieved(bare, 20, ranking=["n1", "n2"])

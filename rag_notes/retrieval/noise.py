@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from rag_notes.events import Found
@@ -87,6 +88,25 @@ class RetrievedNoise(ControlledNoise):
         gold, others = self._lists[question]
         count = min(len(gold), max(top_k - noise, top_k - len(others)))
         return [*gold[:count], *others[: top_k - count]]
+
+
+def with_noise(
+    dataset: Dataset, retriever: Retriever, noise_percent: int, source: NoiseFrom = "annotated"
+) -> tuple[Dataset, ControlledNoise]:
+    """Return the questions of a data set for which noise can be controlled, and a retriever that returns so much of it.
+
+    Raises InputError where no question has gold passages in the corpus or, of source "retrieved", among those found.
+    """
+    lists = retrieved(dataset, retriever) if source == "retrieved" else {}
+    noisy = replace(dataset, questions=tuple(lists if source == "retrieved" else controllable(dataset)))
+    if not noisy.questions:
+        problem = "in the corpus; choose study.noise_from=retrieved, or another data set"
+        if source == "retrieved":
+            problem = "or answer among the retrieved passages; choose another data set"
+        raise InputError(f"dataset {dataset.name}: no question has gold passages {problem}")
+    if source == "retrieved":
+        return noisy, RetrievedNoise(retriever, lists, noise_percent)
+    return noisy, ControlledNoise(retriever, noisy, noise_percent)
 
 
 def retrieved(dataset: Dataset, retriever: Retriever) -> dict[Question, Split]:

@@ -32,7 +32,7 @@ from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.options import did_you_mean
 from rag_notes.prompts.templates import Templates, Value
 from rag_notes.retrieval.base import Retriever
-from rag_notes.running.describe import describe
+from rag_notes.running.evaluate import describe
 from rag_notes.running.records import Condition
 from rag_notes.terminal import progress_bar
 from rag_notes.training.cards import write_json
