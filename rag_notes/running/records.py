@@ -211,7 +211,9 @@ def read_info(folder: str | Path) -> RunInfo:
     except FileNotFoundError:
         raise RecordError(f"{path.absolute()}: no such run; make one with `rag-notes run`") from None
     except ValueError as error:
-        raise RecordError(f"{path}: not the settings of a run ({error}); {AGAIN}") from None
+        raise RecordError(
+            f"{path}: not the settings of a run, or written by an earlier version ({error}); {AGAIN}"
+        ) from None
 
 
 def run_folders(folder: str | Path) -> list[Path]:
