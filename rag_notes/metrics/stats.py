@@ -229,7 +229,7 @@ def _bootstrap(
     draws, counts = (_resamples if cached else _resamples.__wrapped__)(n, resamples, seed, paired)
     nonzero = values != 0  # of paired differences most are 0
     drawn_sizes = np.full(resamples, n) if sizes is None else sizes @ counts
-    means = values[nonzero] @ counts[nonzero].astype(np.float64) / drawn_sizes
+    means = np.einsum("i,ij->j", values[nonzero], counts[nonzero]) / drawn_sizes  # in one thread, always the same sums
     mean = values.sum() / (n if sizes is None else sizes.sum())
     near = np.flatnonzero(np.abs(means - mean) <= 1e-12 * np.abs(values).max())  # whose ties need the same rounding
     means[near] = values[draws[near]].sum(axis=1) / drawn_sizes[near]
@@ -275,6 +275,6 @@ def _sign_flip_p(differences: NDArray[np.float64], resamples: int, seed: int) ->
     batch = max(1, _BATCH_VALUES // n)
     for start in range(0, resamples, batch):
         flips = rng.integers(0, 2, size=(min(batch, resamples - start), n))
-        sums = differences.sum() - 2 * (flips @ differences)
+        sums = differences.sum() - 2 * np.einsum("ij,j->i", flips, differences)
         extreme += int((np.abs(sums) >= threshold).sum())
     return (extreme + 1) / (resamples + 1)
