@@ -32,7 +32,7 @@ STEPS = {"make": "made", "replay": "made again from its store", "read": "read, w
 class Model(LLM):
     """Answers every request at once, and stores the answer."""
 
-    async def _obtain(self, key: str, request: dict[str, Any]) -> Response:
+    async def _obtain(self, request: dict[str, Any], key: str) -> Response:
         return self.store.put(request, Response("An answer.", "stop", 500, 3, seconds=0.0))
 
 
