@@ -60,9 +60,7 @@ def test_files_are_found_by_path_and_on_the_hub(tmp_path: Path, monkeypatch: pyt
         model_file("hf:owner/repository/model.gguf")
 
 
-@pytest.mark.parametrize(
-    "name", ["nowhere.gguf", "SmolLM3", "hf:owner/model.gguf", "hf:owner/repository/model.bin", __file__]
-)
+@pytest.mark.parametrize("name", ["nowhere.gguf", "hf:owner/model.gguf", "hf:owner/repository/model.bin", __file__])
 def test_names_that_mean_no_model_are_refused_with_what_would(name: str) -> None:
     with pytest.raises(InputError, match=rf"llm\.model={name}: .*hf:OWNER/REPOSITORY/FILE\.gguf"):
         model_file(name)
@@ -98,13 +96,10 @@ def test_a_model_answers_by_its_name_and_the_same_each_time(smollm: Path, recwar
 
 def test_seeds_are_obeyed_and_two_models_are_served_at_once(smollm: Path) -> None:
     async def use() -> list[str]:
-        async with (
-            local(smollm, temperature=1.5, concurrency=2, seed=1) as one,
-            local(smollm, temperature=1.5, seed=1) as two,
-        ):
-            same = [await llm.ask("Name a colour.") for llm in (one, two)]
-            return [answer.text for answer in [*same, *[await one.ask("Name a colour.", repeat=n) for n in (1, 2, 3)]]]
+        async with local(smollm, temperature=1.5, concurrency=2) as one, local(smollm, temperature=1.5) as two:
+            answers = [await one.ask("Name a colour.", repeat=repeat) for repeat in range(4)]
+            return [answer.text for answer in [await two.ask("Name a colour."), *answers]]
 
     first, second, *others = asyncio.run(use())
     assert first == second
-    assert len({first, *others}) > 1
+    assert {*others} - {first}

@@ -95,13 +95,11 @@ def edited(line: bytes, **fields: Any) -> bytes:
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "edited request": lambda line: line.replace(b'"tiny"', b'"tinier"'),
     "not JSON": lambda line: line[:-3],
-    "no response": lambda line: line.replace(b'"response"', b'"answer"'),
     "missing field": lambda line: line.replace(b'"seconds"', b'"minutes"'),
     "no UTF-8": lambda line: line.replace(b"answer", b"\xff\xfe"),
     "NaN": lambda line: edited(line, seconds=float("nan")),
     "a log-probability of null": lambda line: edited(line, logprobs=[["an", None]]),
     "a negative count": lambda line: edited(line, completion_tokens=-1),
-    "a count of true": lambda line: edited(line, prompt_tokens=True),
     "deep nesting": lambda line: line.replace(b'"tiny"', b"[" * 100_000 + b"]" * 100_000),
     "half a surrogate pair": lambda line: line.replace(b'"tiny"', b'"\\ud800"'),
 }

@@ -12,6 +12,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
@@ -71,16 +72,15 @@ def samples(folder: Path) -> list[Sample]:
     return [replace(sample, seconds=None) for sample in load_run(folder).samples]
 
 
-def finish(folder: Path, base_url: str, store: Path, limit: int) -> int:
-    """Start a run again until it has no error; returns the number of starts."""
+def finish(folder: Path, base_url: str, store: Path, limit: int, counted: "multiprocessing.SimpleQueue[int]") -> None:
+    """Start a run again until it has no error, and put the number of starts into `counted`."""
     openai._base_client.INITIAL_RETRY_DELAY = client.PAUSE = 0.002  # type: ignore[attr-defined]
-    for starts in range(1, MAX_STARTS + 1):
-        try:
-            if start(folder, base_url, store, limit).frame()["error"].isna().all():
-                return starts
-        except LLMError:
-            continue
-    return MAX_STARTS
+    starts, is_finished = 0, False
+    while not is_finished and starts < MAX_STARTS:
+        starts += 1
+        with suppress(LLMError):
+            is_finished = bool(start(folder, base_url, store, limit).frame()["error"].isna().all())
+    counted.put(starts)
 
 
 def torture(
@@ -90,20 +90,19 @@ def torture(
     context, draw = multiprocessing.get_context("forkserver"), random.Random(seed)
     context.set_forkserver_preload(["tests.torture"])  # imported once, not in each process
     with Loopback(folder / "calm.log", logprobs=True) as calm:
-        finish(folder / "calm", calm.base_url, folder / "calm.sqlite", limit)
+        finish(folder / "calm", calm.base_url, folder / "calm.sqlite", limit, context.SimpleQueue())
         calls = len(calm.seen())
     expected = samples(folder / "calm")
-    under_way: set[str] = set()
+    under_way, starts = set[str](), context.SimpleQueue()
     delay = 0.01 if processes > 1 or kills else 0.0
     with Loopback(folder / "rough.log", rate=rate, seed=seed, logprobs=True, delay=delay) as server:
 
         def begin(number: int) -> ForkServerProcess:
-            arguments = (folder / f"{number}", server.base_url, folder / "rough.sqlite", limit)
-            process = context.Process(target=_report_starts, args=(*arguments, starts))
+            arguments = (folder / f"{number}", server.base_url, folder / "rough.sqlite", limit, starts)
+            process = context.Process(target=finish, args=arguments)
             process.start()
             return process
 
-        starts = context.SimpleQueue()
         running = [begin(number) for number in range(processes)]
         for done in range(kills):
             with server.when_seen(len(server.seen()) + draw.randint(1, max(1, calls // kills))) as reached:
@@ -127,12 +126,6 @@ def torture(
     return Outcome(most_starts, kills, faults, len(answered), len(twice - under_way), len(twice & under_way), same)
 
 
-def _report_starts(
-    folder: Path, base_url: str, store: Path, limit: int, starts: "multiprocessing.SimpleQueue[int]"
-) -> None:
-    starts.put(finish(folder, base_url, store, limit))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table of runs, as docs/reliability.md has it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -146,8 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cases += [(0.0, processes, KILLS) for processes in (1, 2) for _ in range(max(1, options.kills // KILLS))]
     for seed, (rate, processes, kills) in enumerate(cases):
         with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            run = torture(folder, limit=options.limit, rate=rate, seed=seed, processes=processes, kills=kills)
+            run = torture(Path(name), limit=options.limit, rate=rate, seed=seed, processes=processes, kills=kills)
         print(
             f"| {rate:.0%} | {processes} | {run.kills} | {run.starts} | {run.faults.total()} | {run.answered} "
             f"| {run.twice} | {run.lost} | {'yes' if run.same else 'NO'} |",

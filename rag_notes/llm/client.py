@@ -139,7 +139,8 @@ class LLM:
                 )
             transport: Any = openai.DefaultAioHttpClient()  # half the work a call of the default transport
             settings: Any = {"base_url": base_url, "api_key": key or "none", "timeout": self._timeout}
-            self._client = openai.AsyncOpenAI(http_client=transport, **settings)
+            endpoint = openai.AsyncOpenAI(http_client=transport, **settings)
+            self._client = await self._resources.enter_async_context(endpoint)
         for other in self.stages.values():
             other.usage = self.usage
             await self._resources.enter_async_context(other)
@@ -154,8 +155,6 @@ class LLM:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         await self._resources.aclose()
-        if self._client is not None:
-            await self._client.close()
         self._client, self._server = None, None
 
     def of(self, stage: str) -> "LLM":
@@ -196,8 +195,8 @@ class LLM:
         if (stored := self.store.get(key)) is not None:
             self.usage.stored += 1
             if self.endpoint and stored.endpoint and stored.endpoint != self.endpoint:
-                advice = "another llm.model or llm.store would keep them apart"
-                self._warn(f"is not where the stored answers that are used are from, {stored.endpoint}; {advice}")
+                text = f"is not where the stored answers that are used are from, {stored.endpoint}"
+                self._warn(f"{text}; another llm.model or llm.store would keep them apart")
         return stored
 
     async def _obtain(self, request: dict[str, Any], key: str) -> Response:
@@ -230,7 +229,11 @@ class LLM:
             body["seed"] += repeat
         start, failures, empty, most = time.perf_counter(), 0, 0, self._max_retries
         while True:
-            self._check_budget()
+            if self.max_cost is not None and (self._unmetered or self.usage.cost >= self.max_cost):
+                unknown = "no token usage is reported, so that none can be kept; " if self._unmetered else ""
+                text = f"{unknown}{self.usage.cost:.4f} of max_cost={self.max_cost} dollars are spent in this command"
+                advice = "the same command continues with as much again"
+                raise SpendingLimitError(f"spending limit reached: {text}; {advice}")
             options = {"max_retries": most - failures}
             try:
                 # Not chat.completions.create: checking 35 arguments against their types takes as long as all the rest.
@@ -292,12 +295,6 @@ class LLM:
 
     def _warn(self, text: str) -> None:
         warnings.warn(self._clean(f"{self.base_url}: {text}"), RuntimeWarning, stacklevel=2)
-
-    def _check_budget(self) -> None:
-        if self.max_cost is not None and (self._unmetered or self.usage.cost >= self.max_cost):
-            unknown = "no token usage is reported, so that none can be kept; " if self._unmetered else ""
-            text = f"{unknown}{self.usage.cost:.4f} of max_cost={self.max_cost} dollars are spent in this command"
-            raise SpendingLimitError(f"spending limit reached: {text}; the same command continues with as much again")
 
     def _clean(self, text: str) -> str:
         key = re.escape(os.environ.get(self._key_variable, "").strip() or "sk-")
