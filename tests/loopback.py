@@ -8,8 +8,7 @@ are answered. The faults are the statuses of ERRORS, the changes to an answer of
 `error` (an error in a 200). `sure`, `nan`, `few` and `think` have log-probabilities.
 
 Without a script, `rate` of all requests meet one of FAULTS, drawn by `seed`, the body and how often it came.
-`logprobs` are given where requested, by a hash of the word, and so are those of a prompt: its words with the space
-before them are its tokens, -1 for each letter.
+`logprobs` are given where requested, by a hash of the word.
 
 Standard library only; nothing of rag_notes is used, so that what is asserted here is asserted independently.
 """
@@ -195,8 +194,6 @@ class _Server:
         key = next((line for line in head.splitlines() if line.lower().startswith("authorization")), "")
         with_logprobs = self.logprobs and request.get("logprobs", False)
         answer = _answer(name, prompt, request["model"], self.judge, met, key, with_logprobs)
-        if self.logprobs and "prompt_logprobs" in request:
-            answer = _scored(request, answer)
         self.held.append((connection, answer))
         if len(self.held) >= self.together:
             for held, data in self.held:
@@ -284,14 +281,6 @@ def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str, 
         return _http(200, data[: len(data) // 2])
     answer = _http(200, data)
     return answer[: -len(data) // 2] if met == "half" else answer
-
-
-def _scored(request: dict[str, Any], answer: bytes) -> bytes:
-    tokens = re.findall(r"\s*\S+", " ".join(message["content"] for message in request["messages"]))
-    items = [{"1": {"logprob": -float(len(token.strip())), "rank": 1, "decoded_token": token}} for token in tokens]
-    body = json.loads(answer.partition(b"\r\n\r\n")[2])
-    body["choices"][0]["message"]["content"] = ""  # what is said behind a begun answer may be nothing
-    return _http(200, json.dumps(body | {"prompt_logprobs": [None, *items]}).encode())
 
 
 def _logprob(name: str, word: str) -> float:

@@ -15,7 +15,7 @@ import pytest
 from rag_notes.config import ConfigError, build_llm, load_config
 from rag_notes.llm import client as client_module
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, SpendingLimitError
-from rag_notes.llm.completion import SCORED, read_body, read_completion
+from rag_notes.llm.completion import read_body, read_completion
 from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
 from tests.loopback import Loopback, body_hash
 from tests.scripted import asked
@@ -333,14 +333,11 @@ def test_log_probabilities_that_are_none_of_the_answer_are_asked_again_and_never
         ask(client(server, max_retries=0), f"other words <{fault}>", logprobs=True)
 
 
-def test_tokens_are_spelled_by_their_bytes_and_prompts_scored() -> None:
+def test_tokens_are_spelled_by_their_bytes() -> None:
     halves = [{"token": f"bytes:{n}", "bytes": list("😀".encode()[n : n + 2]), "logprob": -0.5} for n in (0, 2)]
     tokens = [*halves, {"token": " fine", "bytes": None, "logprob": -1}]
     read = read_completion(completion("😀 fine", choice={"logprobs": {"content": tokens}}))
     assert read.logprobs == (("", -0.5), ("😀", -0.5), (" fine", -1.0))
-    prompt = [None, {"7": {"decoded_token": "Paris", "logprob": -2.0}}]
-    read = read_completion(completion("", prompt_logprobs=prompt), scored=True)
-    assert (read.finish_reason, read.text, read.logprobs) == (SCORED, "", (("Paris", -2.0),))
 
 
 def test_texts_of_a_server_are_made_fit_for_files_and_terminals(server: Loopback) -> None:

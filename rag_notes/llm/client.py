@@ -15,7 +15,7 @@ from typing import Any, Self
 from pydantic import InstanceOf
 
 from rag_notes.llm import errors
-from rag_notes.llm.completion import SCORED, read_body, read_completion, read_usage
+from rag_notes.llm.completion import read_body, read_completion, read_usage
 from rag_notes.llm.errors import FatalLLMError, LLMError, RecordingMissError, SpendingLimitError
 from rag_notes.llm.store import Response, ResponseStore, request_key
 from rag_notes.types import InputError, NonNegative, Positive
@@ -241,7 +241,7 @@ class LLM:
                 failures += int(raw.request.headers.get("x-stainless-retry-count", 0))
                 response = self._read(raw.content, body)
                 # An empty answer may be a passing fault; one that used up its tokens (in reasoning) is not.
-                if response.text.strip() or response.finish_reason in ("length", SCORED) or empty == most:
+                if response.text.strip() or response.finish_reason == "length" or empty == most:
                     served: Any = {"endpoint": self.endpoint, "served_as": self._served_as, "retries": failures + empty}
                     return replace(response, seconds=round(time.perf_counter() - start, 3), **served)
                 empty += 1
@@ -276,7 +276,7 @@ class LLM:
             if code in ("400", "401", "402", "403", "404", "422"):
                 raise self._explained(int(code), completion, body)
             raise InputError(message)
-        response = read_completion(completion, scored=body.get("continue_final_message", False))
+        response = read_completion(completion)
         usage.sent += 1
         if counts is None:
             self._unmetered = True

@@ -11,7 +11,6 @@ from rag_notes.llm.errors import LLMError, encodable, read_error
 from rag_notes.llm.store import Logprobs, Response
 from rag_notes.types import InputError
 
-SCORED = "scored"
 """The finish_reason of a response that has the log-probabilities of its prompt instead of a text."""
 
 # The words of different endpoints, in lower case. Any other word ("error", "abort") or none means: not an answer.
@@ -42,11 +41,11 @@ def read_usage(completion: Any) -> tuple[int, int, int] | None:
     return (prompt, answer, reasoning) if min(prompt, answer, reasoning) >= 0 else None
 
 
-def read_completion(completion: Any, *, scored: bool = False) -> Response:
+def read_completion(completion: Any) -> Response:
     """The response in a parsed body; what a model thinks aloud before its answer is `reasoning`.
 
-    With `scored` and where the body has them, it is the log-probabilities of the prompt, without a text. Raises
-    LLMError where another try would fail too, ValueError, TypeError, AttributeError or LookupError where one may not.
+    Raises LLMError where another try would fail too, ValueError, TypeError, AttributeError or LookupError where one
+    may not.
     """
     choice = completion["choices"][0]
     message, reason = choice["message"], choice.get("finish_reason")
@@ -68,9 +67,6 @@ def read_completion(completion: Any, *, scored: bool = False) -> Response:
     if thought := _THOUGHT.match(text) or _ENDED_THOUGHT.match(text):
         reasoning = thought[1].strip() or reasoning
         text, logprobs = text[thought.end() :], logprobs and _tokens_from(logprobs, thought.end())
-    if scored and (prompt := completion.get("prompt_logprobs")) is not None:
-        pairs = [(one["decoded_token"], one["logprob"]) for each in prompt if each for one in each.values()]
-        text, finish_reason, logprobs = "", SCORED, _checked(pairs)
     prompt_tokens, answer_tokens, thinking = read_usage(completion) or (0, 0, 0)
     model, reasoning = (str(value) if value else None for value in (completion.get("model"), reasoning))
     return Response(text, finish_reason, prompt_tokens, answer_tokens, 0.0, 0, logprobs, reasoning, thinking, model)
