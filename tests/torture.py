@@ -127,7 +127,7 @@ def torture(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a table of runs, as docs/reliability.md has it."""
+    """Print a table of runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--limit", type=int, default=10, help="questions of mini (default: 10)")
     parser.add_argument("--seeds", type=int, default=3, help="runs for each rate (default: 3)")
