@@ -18,8 +18,7 @@ help: ## list the targets (the default)
 reproduce: .venv/.ready ## set up .venv, then make every table, figure and notebook again
 	$(bin)/rag-notes reproduce
 
-fast := metrics stats parse records identity templates methods methods_about methods_adaptive methods_amber \
-	methods_baselines methods_sentences
+fast := metrics stats parse records rag methods methods_notes methods_baselines
 
 check: .venv/.ready ## set up .venv, then check style, types, import contracts and a fast part of the tests
 	$(bin)/ruff check .
@@ -42,7 +41,7 @@ training: .venv-train/.ready ## set up .venv-train (PyTorch without CUDA), then 
 bench: .venv/.ready ## set up .venv, then measure the speed and how retrieval scales (SIZES="10000 100000" for less)
 	$(bin)/python -m tests.bench $(SIZES)
 
-torture: .venv/.ready ## set up .venv, then run methods against a server that fails at random (docs/reliability.md)
+torture: .venv/.ready ## set up .venv, then run methods against a server that fails at random (docs/operating.md)
 	$(bin)/python -W ignore -m tests.torture $(OPTIONS)
 
 lock: ## write requirements.lock and tests/training.lock anew (keeps versions that still fit; delete a file to renew all)
@@ -50,8 +49,7 @@ lock: ## write requirements.lock and tests/training.lock anew (keeps versions th
 	tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
 	$(PYTHON) -m venv "$$tools"; "$$tools/bin/python" -m pip install --quiet uv; \
 	"$$tools/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra local --extra dense --extra joblib \
-		--extra trec --extra parquet --extra crate --extra dev \
-		--no-header --output-file requirements.lock pyproject.toml; \
+		--extra dev --no-header --output-file requirements.lock pyproject.toml; \
 	"$$tools/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra train --extra dev \
 		--constraints requirements.lock --no-annotate --no-header --output-file tests/training.lock pyproject.toml
 

@@ -309,9 +309,9 @@ def show(run: str, method: str, question: str, call: int | None) -> int:
 def publish(runs: Sequence[str], into: str, method: Sequence[str] | None) -> int:
     """Write runs without a word of their questions and passages, so that they may be given away"""
     from rag_notes.running.publish import publish as publish_runs
-    from rag_notes.training.cards import is_training, publish_training
+    from rag_notes.training.cards import RECIPE, publish_training
 
-    trainings = [folder for folder in runs if is_training(folder)]
+    trainings = [folder for folder in runs if (Path(folder) / RECIPE).is_file()]
     if trainings and method:
         raise ConfigError(f"{trainings[0]}: is a training, which has no methods to choose from; leave out --method")
     others = [folder for folder in runs if folder not in trainings]
@@ -374,7 +374,11 @@ def index(options: Sequence[str]) -> int:
     if prepared:
         prepare, file = load_corpus(prepared)
         if not Path(file.path).is_file():
-            say(prepare())
+            facts = prepare()._asdict()
+            say("{path}: {passages:,} passages, sha256 {sha256}".format(**facts))
+            say("left out: {repeated:,} repeated, {empty:,} without text".format(**facts))
+            if (difference := facts["passages"] - (facts["expected"] or facts["passages"])) != 0:
+                say(f"the papers' corpus has {facts['expected']:,} passages, this one {difference:+,}")
         corpora.append(file)
     else:
         corpora += [dataset.corpus for dataset in build_datasets(config)]
@@ -400,7 +404,7 @@ def retrieval(options: Sequence[str], retriever: Sequence[str] | None, top_k: in
         (dataset, {text: build_retriever(config, dataset.corpus) for text, config in configs.items()})
         for dataset in build_datasets(first)
     ]
-    say(retrieval_table(retrievers, top_k, confidence=first.confidence, resamples=first.resamples).to_string())
+    say(retrieval_table(retrievers, top_k, confidence=first.confidence, resamples=first.resamples))
     return 0
 
 

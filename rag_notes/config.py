@@ -15,8 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from rag_notes.datasets.corpus import CorpusFile
-from rag_notes.datasets.selection import cut
+from rag_notes.datasets.corpus import CorpusFile, cut
 from rag_notes.files import here, here_or_shipped
 from rag_notes.llm.client import LLM
 from rag_notes.llm.errors import encodable

@@ -4,21 +4,17 @@ import bz2
 import errno
 import gzip
 import hashlib
-import io
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 _PACKAGED = Path(__file__).with_name("shipped")
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).resolve().parents[1]
 """Where conf/, notebooks/ and the data that comes with them are: in an installed package, or at a checkout's top."""
-PART = ".part"
-"""What the name of a file ends in until the file is whole."""
-
-_BLOCK = 1 << 20
+PART = ".part"  # what the name of a file ends in until the file is whole
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -38,30 +34,15 @@ def here_or_shipped(path: str) -> str:
     return str(shipped) if shipped.exists() and not (here() / path).exists() else path
 
 
-def open_binary(path: Path) -> BinaryIO:
-    """Open a file for reading, unpacked where its name ends in .gz or .bz2.
-
-    A file that is cut off or not compressed at all is noticed only while reading, as `EOFError`, `OSError` or
-    `zlib.error`.
-    """
-    if path.suffix == ".gz":
-        return buffered(gzip.open(path))
-    if path.suffix == ".bz2":
-        return buffered(bz2.open(path))
-    return path.open("rb")
-
-
-def buffered(file: IO[bytes] | gzip.GzipFile | bz2.BZ2File) -> BinaryIO:
-    """Read a decompressing file by blocks, since its own lines are cut in Python, one call a line."""
-    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, file), _BLOCK))
+def open_binary(path: Path) -> IO[bytes]:
+    """Open a file for reading, unpacked where its name ends in .gz or .bz2; damage to it is noticed while reading."""
+    opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
+    return cast(IO[bytes], opener(path, "rb"))
 
 
 @contextmanager
 def replacing(path: Path, part: Path | None = None) -> Iterator[BinaryIO]:
-    """Write `path` by way of `part`, by default `path`.part: renamed when all is on disk, removed where writing fails.
-
-    Raises `DiskFullError` where there is no room.
-    """
+    """Write `path` as `part`, by default `path`.part, renamed when all is on disk. Raises `DiskFullError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part or part_of(path)
     with saying_full(path):
@@ -97,10 +78,8 @@ def saying_full(path: Path) -> Iterator[None]:
             raise
         part = part_of(path)
         kept = f"; {part.stat().st_size:,} bytes are kept" if part.exists() else ""
-        raise DiskFullError(
-            f"{path}: the disk is full or its quota is used up ({error.strerror}){kept}; make room and run the "
-            "same command again"
-        ) from None
+        problem = f"the disk is full or its quota is used up ({error.strerror}){kept}"
+        raise DiskFullError(f"{path}: {problem}; make room and run the same command again") from None
 
 
 def write_atomically(path: Path, text: str) -> None:

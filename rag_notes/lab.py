@@ -19,7 +19,7 @@ from rag_notes.config import (
     build_templates,
     load_config,
 )
-from rag_notes.datasets.plain import decode_strictly
+from rag_notes.datasets.formats import decode_strictly
 from rag_notes.options import CONF, choices, did_you_mean
 from rag_notes.retrieval.base import Retriever
 from rag_notes.running.evaluate import Method, evaluate

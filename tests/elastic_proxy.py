@@ -1,10 +1,10 @@
 """A proxy that stands in front of an Elasticsearch and meddles."""
 
+import contextlib
 import http.client
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 
 from tests.elastic import Secured
@@ -14,16 +14,11 @@ Meddle = Callable[[str, bytes, Forward], tuple[int, bytes]]
 
 
 class Proxy:
-    """A server on 127.0.0.1 whose answers `meddle(path, body, forward)` gives; `forward(body)` asks `upstream`.
-
-    `requests` are the paths and bodies of all requests, in order, `keys` what they had as
-    Authorization.
-    """
+    """A server on 127.0.0.1 whose answers `meddle(path, body, forward)` gives; `forward(body)` asks `upstream`."""
 
     def __init__(self, meddle: Meddle, upstream: Secured | None = None) -> None:
-        self.requests: list[tuple[str, bytes]] = []
-        self.keys: list[str | None] = []
-        proxy = self
+        self.requests: list[tuple[str, bytes]] = []  # paths and bodies, in order
+        requests = self.requests
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -33,12 +28,8 @@ class Proxy:
 
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                proxy.requests.append((self.path, body))
-                proxy.keys.append(self.headers.get("Authorization"))
+                requests.append((self.path, body))
                 status, answer = meddle(self.path, body, self.forward)
-                if proxy._server is None:
-                    self.close_connection = True
-                    return
                 self.send_response(status)
                 self.send_header("X-Elastic-Product", "Elasticsearch")
                 kind = "application/json" if self.headers.get("Accept") == "*/*" else self.headers.get("Accept")
@@ -56,31 +47,21 @@ class Proxy:
                 headers = {name: self.headers[name] for name in names if name in self.headers}
                 connection.request(self.command, self.path, body or None, headers)
                 answer = connection.getresponse()
-                found = answer.status, answer.read()
-                connection.close()
-                return found
+                with contextlib.closing(connection):
+                    return answer.status, answer.read()
 
             do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = answer  # noqa: N815 - the names in the library
 
-        self._server: ThreadingHTTPServer | None = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
-        assert self._server is not None
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.leave()
-
-    def leave(self) -> None:
-        """Be gone, if it is not already: connections are refused, and those that are open are closed."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.shutdown()
-            server.server_close()
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
 
     def sent(self, ending: str) -> list[bytes]:
         """The bodies of the requests whose path ends so."""

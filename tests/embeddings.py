@@ -3,7 +3,7 @@
 Its `faults` meet the requests in order, those after them are answered: a status (`429`, `500`, `401`; the body repeats
 the Authorization header, as a careless proxy would), `garbage` (HTML), `halfjson`, `half` (a connection closed in the
 middle), `stranger` (JSON of something else), `few` (a vector missing), `twice` (an index that occurs twice), `ragged`
-(one vector shorter), `null` (a number missing), `shuffled` (another order, right indices), `unnumbered` (no indices).
+(one vector shorter), `shuffled` (another order, right indices), `unnumbered` (no indices).
 """
 
 import hashlib
@@ -11,7 +11,6 @@ import json
 import threading
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 
 DIMENSIONS = 6
@@ -36,9 +35,7 @@ class EmbeddingServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -57,19 +54,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         vectors = [vector(text, body.get("dimensions", DIMENSIONS)) for text in body["input"]]
         items: list[dict[str, Any]] = [{"index": index, "embedding": numbers} for index, numbers in enumerate(vectors)]
-        match fault:
-            case "few":
-                items.pop()
-            case "twice":
-                items[-1]["index"] = 0
-            case "ragged":
-                items[-1]["embedding"] = [1.0]
-            case "null":
-                items[-1]["embedding"] = [None] * DIMENSIONS
-            case "shuffled":
-                items.reverse()
-            case "unnumbered":
-                items = [{"embedding": item["embedding"]} for item in items]
+        if fault == "few":
+            items.pop()
+        items = items[::-1] if fault == "shuffled" else items
+        changes: dict[str, dict[str, Any]] = {"twice": {"index": 0}, "ragged": {"embedding": [1.0]}}
+        items[-1] |= changes.get(fault, {})
+        if fault == "unnumbered":
+            items = [{"embedding": item["embedding"]} for item in items]
         data = json.dumps({"object": "list", "data": items, "model": body["model"]}).encode()
         data = {"garbage": b"<html>It works!</html>", "stranger": b'{"weather": "fine"}'}.get(fault, data)
         self._send(200, data[: len(data) // 2] if fault == "halfjson" else data, cut=fault == "half")

@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,18 @@ from rag_notes.retrieval.encoders import Vectors
 from rag_notes.types import Passage
 
 
+@dataclass
 class WordEncoder:
-    """Equal words make texts similar. After `limit` batches the process is killed; `batches` has what was encoded."""
+    """Equal words make texts similar. After `limit` batches the process is killed; `batches` has what was encoded.
 
-    def __init__(
-        self, dimensions: int = 24, *, model: str = "words", instruction: str = "", limit: int = 10**9
-    ) -> None:
-        self.dimensions, self.model, self.instruction, self.limit = dimensions, model, instruction, limit
-        self.batches: list[list[str]] = []
+    With `normalize=False` longer texts have longer vectors.
+    """
+
+    model: str = "words"
+    instruction: str = ""
+    normalize: bool = True
+    limit: int = 10**9
+    batches: list[list[str]] = field(default_factory=list)
 
     def encode_queries(self, queries: Sequence[str]) -> Vectors:
         return np.stack([self._vector(self.instruction + query) for query in queries])
@@ -34,15 +39,15 @@ class WordEncoder:
         return np.stack([self._vector(text) for text in texts])
 
     def describe(self) -> dict[str, Any]:
-        settings = {"dimensions": self.dimensions, "query_instruction": self.instruction}
-        return {"encoder": "words", "model": self.model, **settings}
+        return {"model": self.model, "normalize": self.normalize, "query_instruction": self.instruction}
 
     def _vector(self, text: str) -> Vectors:
-        vector = np.zeros(self.dimensions, np.float32)
+        vector = np.zeros(24, np.float32)
         for word in re.findall(r"\w+", text.lower()):
             seed = int.from_bytes(hashlib.sha256(f"{self.model} {word}".encode()).digest()[:8], "big")
-            vector += np.random.default_rng(seed).standard_normal(self.dimensions).astype(np.float32)
-        return np.asarray(vector / (np.linalg.norm(vector) or 1), np.float32)
+            vector += np.random.default_rng(seed).standard_normal(24).astype(np.float32)
+        length = (np.linalg.norm(vector) or 1) / (1 if self.normalize else len(text.split()) / 2)
+        return np.asarray(vector / length, np.float32)
 
 
 def corpus(size: int) -> list[Passage]:

@@ -1,19 +1,14 @@
-"""A server of files on 127.0.0.1 that does what it is told to, request by request.
-
-Standard library only; nothing of rag_notes is used, so that what is asserted here is asserted independently.
-"""
+"""A server of files on 127.0.0.1 that does what it is told to, request by request; nothing of rag_notes is used."""
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import NamedTuple, Self
 
 Fault = str | int
-"""What one request meets: a status, "cut:N" (N bytes of the body, then a closed connection), "hold:N" (N bytes, then
-nothing until the server ends), "html" (a page, with status 200), "hang" (no answer), "elsewhere" (a range that was not
-asked for), "ignore" (the range without regard to If-Range), "endless" (the body again and again, of unknown length)."""
+"""What one request meets: a status, "cut:N" (N bytes of the body, then a closed connection), "html" (a page, with
+status 200), "hang" (no answer), "endless" (the body again and again, of unknown length)."""
 
 
 class Seen(NamedTuple):
@@ -35,7 +30,8 @@ class FileServer:
         self.ending = threading.Event()
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        handler = type("BoundHandler", (Handler,), {"files": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
         return self
@@ -52,64 +48,47 @@ class FileServer:
         return f"http://127.0.0.1:{self._server.server_address[1]}/{path}"
 
 
-def _handler(server: FileServer) -> Callable[..., BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            fault = server.faults.pop(0) if server.faults else ""
-            name, _, number = str(fault).partition(":")
-            if name == "hang":
-                self.log(0)
-                server.ending.wait()
-                self.close_connection = True
-            elif name.isdecimal():
-                self.answer(int(name), b"no", {"Content-Type": "text/html"})
-            elif name == "html":
-                self.answer(200, b"<!DOCTYPE html><p>Please confirm.", {"Content-Type": "text/html; charset=utf-8"})
-            elif self.path[1:] not in server.files:
-                self.answer(404, b"no", {"Content-Type": "text/html"})
-            else:
-                self.send_file(server.files[self.path[1:]], name, int(number or -1))
+class Handler(BaseHTTPRequestHandler):
+    files: FileServer
 
-        def send_file(self, body: bytes, fault: str, number: int) -> None:
-            headers = {"Content-Type": "application/octet-stream"}
-            if server.etag:
-                headers["ETag"] = server.etag
-            if server.changed:
-                headers["Last-Modified"] = server.changed
-            asked = self.headers["Range"]
-            held = self.headers["If-Range"]
-            if not (asked and server.ranges and (held in (None, server.etag, server.changed) or fault == "ignore")):
-                self.answer(200, body, headers, fault, number)
-                return
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
-            if start >= len(body):
-                self.answer(416, b"", headers | {"Content-Range": f"bytes */{len(body)}"})
-                return
-            start -= fault == "elsewhere"
-            given = {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}"}
-            self.answer(206, body[start:], headers | given, fault, number)
-
-        def answer(self, status: int, body: bytes, headers: dict[str, str], fault: str = "", number: int = -1) -> None:
-            self.log(status)
-            self.send_response(status)
-            if fault != "endless":
-                headers = headers | {"Content-Length": str(len(body))}
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            with suppress(OSError):  # until nobody reads on
-                while fault == "endless" and not server.ending.is_set():
-                    self.wfile.write(body)
-            self.wfile.write(body[:number] if fault in {"cut", "hold"} else body)
-            self.wfile.flush()
-            if fault == "hold":
-                server.ending.wait()
+    def do_GET(self) -> None:
+        files = self.files
+        fault, _, number = str(files.faults.pop(0) if files.faults else "").partition(":")
+        body, headers = files.files.get(self.path[1:], b"no"), {"ETag": files.etag, "Last-Modified": files.changed}
+        version = self.headers["If-Range"]
+        start = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        if fault == "hang":
+            self.log(0)
+            files.ending.wait()
             self.close_connection = True
+        elif fault == "html":
+            self.answer(200, b"<!DOCTYPE html><p>Please confirm.", {"Content-Type": "text/html; charset=utf-8"})
+        elif fault.isdecimal() or self.path[1:] not in files.files:
+            self.answer(int(fault) if fault.isdecimal() else 404, b"no", {"Content-Type": "text/html"})
+        elif not (start and files.ranges and version in (None, files.etag, files.changed)):
+            self.answer(200, body, headers, fault, number)
+        elif start >= len(body):
+            self.answer(416, b"", headers)
+        else:
+            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+            self.answer(206, body[start:], headers, fault, number)
 
-        def log(self, status: int) -> None:
-            server.seen.append(Seen(self.path[1:], self.headers["Range"], self.headers["If-Range"], status))
+    def answer(self, status: int, body: bytes, headers: dict[str, str], fault: str = "", number: str = "") -> None:
+        self.log(status)
+        self.send_response(status)
+        length = {} if fault == "endless" else {"Content-Length": str(len(body))}
+        for name, value in (headers | length).items():
+            if value:
+                self.send_header(name, value)
+        self.end_headers()
+        with suppress(OSError):  # until nobody reads on
+            while fault == "endless" and not self.files.ending.is_set():
+                self.wfile.write(body)
+            self.wfile.write(body[: int(number)] if fault == "cut" else body)
+        self.close_connection = True
 
-        def log_message(self, *args: object) -> None:
-            pass
+    def log(self, status: int) -> None:
+        self.files.seen.append(Seen(self.path[1:], self.headers["Range"], self.headers["If-Range"], status))
 
-    return Handler
+    def log_message(self, *args: object) -> None:
+        pass

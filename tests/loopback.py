@@ -7,9 +7,8 @@ are answered. The faults are the statuses of ERRORS, the changes to an answer of
 `garbage` (HTML instead of JSON), `halfjson` (JSON that ends in the middle), `stranger` (JSON that is no completion) and
 `error` (an error in a 200). `sure`, `nan`, `few` and `think` have log-probabilities.
 
-Without a script, `rate` of all requests meet one of FAULTS, drawn by `seed`, the body and how often it came. `strict`
-servers refuse what reasoning models refuse; `logprobs` are given where requested, by a hash of the word, and so are
-those of a prompt: its words with the space before them are its tokens, -1 for each letter.
+Without a script, `rate` of all requests meet one of FAULTS, drawn by `seed`, the body and how often it came.
+`logprobs` are given where requested, by a hash of the word.
 
 Standard library only; nothing of rag_notes is used, so that what is asserted here is asserted independently.
 """
@@ -26,13 +25,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 SCRIPT = re.compile(r"<(\w+(?: \w+)*)>")
 FAULTS = ("429", "busy", "500", "503", "reset", "half", "garbage", "nochoice", "blank", "null", "hang", "alias")
+EMPTY = {"blank", "null"}
 ERRORS: dict[str, tuple[int, Any]] = {
     "400": (400, {"error": {"message": "logprobs are not supported by this model"}}),
+    "new": (400, {"error": {"message": "Unsupported parameter", "param": "max_tokens"}}),
     "both": (400, {"error": {"message": "`temperature` and `top_p` cannot both be specified for this model."}}),
     "busy": (429, {"error": {"message": "not now", "code": "rate_limit_exceeded"}}),
     "later": (429, {"error": {"message": "not now", "code": "rate_limit_exceeded"}}),  # Retry-After: an hour
@@ -44,12 +44,18 @@ ERRORS: dict[str, tuple[int, Any]] = {
     "listed": (400, [{"error": {"code": 400, "message": "max_tokens is too large: this model's maximum is 4096"}}]),
     "escape": (500, {"error": {"message": "\x1b[31mred\x1b[0m \x1b]0;title\x07 \ud800 \r\b" + "x" * 5000}}),
 }
+BODIES = {
+    "garbage": b"<html>It works!</html>",
+    "stranger": b'{"weather": "fine"}',
+    "error": b'{"error": {"message": "not for you", "code": 402}, "choices": null}',
+}
+PARTS = [{"type": "text", "text": text} for text in ("Hm.", "Pa", "ris")]
 CHANGES: dict[str, dict[str, Any]] = {  # to the message, to the choice beside it, to the completion beside that
     "blank": {"content": ""},
     "null": {"content": None},
     "badtext": {"content": 42},
     "refusal": {"content": None, "refusal": "I cannot help with that."},
-    "parts": {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]},
+    "parts": {"content": [{"type": "thinking", "thinking": [PARTS[0]]}, *PARTS[1:]]},
     "reasoned": {"reasoning_content": "Let me see."},
     "thinking": {"content": "<think>\nLet me", "choice": {"finish_reason": "length"}},
     "bracket": {"content": "[THINK]Let me see.[/THINK]\nParis"},
@@ -82,26 +88,20 @@ class Loopback:
     """The server as its tests see it: `with Loopback(log) as server`, then `server.base_url` and `server.seen()`.
 
     `delay` is in seconds. `judge` is what a judge's prompt gets: "hash", "True" or "False". With `together`, no request
-    is answered before so many are open at the same time. `rate`, `seed`, `strict` and `logprobs` are explained above.
+    is answered before so many are open at the same time. `rate`, `seed` and `logprobs` are explained above.
     """
 
     def __init__(self, log: Path, **options: Any) -> None:
         self._log = log
-        self._options = {"log": str(log), **options}
-        self._process: subprocess.Popen[str] | None = None
-        self._port = 0
+        self._command = [sys.executable, __file__, json.dumps({"log": str(log), **options})]
 
     def __enter__(self) -> Self:
-        command = [sys.executable, __file__, json.dumps(self._options)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._port = int(self._process.stdout.readline())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process is not None
+    def __exit__(self, *error: object) -> None:
         self._process.communicate()  # the server ends with its standard input
 
     @property
@@ -143,14 +143,12 @@ class _Server:
         together: int = 1,
         rate: float = 0.0,
         seed: int = 0,
-        strict: bool = False,
         logprobs: bool = False,
     ) -> None:
         self.delay, self.judge, self.together = delay, judge, together
-        self.rate, self.seed, self.strict, self.logprobs = rate, seed, strict, logprobs
+        self.rate, self.seed, self.logprobs = rate, seed, logprobs
         self.log = Path(log).open("ab", buffering=0)  # noqa: SIM115  (open as long as the process)
-        self.simultaneous = 0
-        self.total = 0
+        self.simultaneous = self.total = 0
         self.times: Counter[str] = Counter()
         self.held: list[tuple[Connection, bytes]] = []
         self.pause_after = sys.maxsize
@@ -166,11 +164,12 @@ class _Server:
                 connection.reply(_http(200, b"{}"))
             case ["GET", path] if path.startswith("/wait/"):
                 number = int(path.removeprefix("/wait/"))
-                self.when(lambda: self.total >= number, connection)
+                self.waiting.append((lambda: self.total >= number, connection))
             case ["GET", "/left"]:
-                self.when(lambda: self.connections == {connection}, connection)
+                self.waiting.append((lambda: self.connections == {connection}, connection))
             case _:
                 connection.reply(_http(404, b"{}"))
+        self.tell()
 
     def complete(self, connection: "Connection", head: str, body: bytes) -> None:
         request = json.loads(body)
@@ -180,15 +179,12 @@ class _Server:
         faults = script[1].split() if script else []
         met = faults[self.times[name]] if self.times[name] < len(faults) else "ok"
         draw = random.Random(f"{self.seed} {name} {self.times[name]}")
-        if not faults and draw.random() < self.rate:
-            met = draw.choice(FAULTS)
-        if self.strict and (refused := _refused(request)):
-            met = f"refused:{refused}"
+        if not faults and draw.random() < self.rate:  # empty at first at most: an answer that stays empty is kept
+            met = draw.choice(FAULTS if self.times[name] < 4 else [fault for fault in FAULTS if fault not in EMPTY])
         self.times[name] += 1
         self.simultaneous += 1
         self.total += 1
         self.log.write(f"{name} {self.simultaneous} {met}\n".encode())
-        self.tell()
         connection.open = True
         if met == "hang" or self.total > self.pause_after:
             return
@@ -198,23 +194,16 @@ class _Server:
         key = next((line for line in head.splitlines() if line.lower().startswith("authorization")), "")
         with_logprobs = self.logprobs and request.get("logprobs", False)
         answer = _answer(name, prompt, request["model"], self.judge, met, key, with_logprobs)
-        if self.logprobs and "prompt_logprobs" in request:
-            answer = _scored(request, answer)
         self.held.append((connection, answer))
         if len(self.held) >= self.together:
             for held, data in self.held:
                 asyncio.get_running_loop().call_later(self.delay, held.reply, data, met in {"half", "ssh"})
             self.held.clear()
 
-    def when(self, reached: Callable[[], bool], connection: "Connection") -> None:
-        self.waiting.append((reached, connection))
-        self.tell()
-
     def tell(self) -> None:
-        for item in self.waiting[:]:
-            if item[0]():
-                self.waiting.remove(item)
-                item[1].reply(_http(200, b"{}"))
+        for item in [item for item in self.waiting if item[0]()]:
+            self.waiting.remove(item)
+            item[1].reply(_http(200, b"{}"))
 
 
 class Connection(asyncio.Protocol):
@@ -242,16 +231,13 @@ class Connection(asyncio.Protocol):
             self.server.receive(self, head.decode("latin-1"), rest[:length])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.close_request()
+        self.server.simultaneous -= self.open
         self.server.connections.discard(self)
         self.server.tell()
 
-    def close_request(self) -> None:
+    def reply(self, data: bytes, and_close: bool = False) -> None:
         self.server.simultaneous -= self.open
         self.open = False
-
-    def reply(self, data: bytes, and_close: bool = False) -> None:
-        self.close_request()
         if not self.transport.is_closing():
             self.transport.write(data)
             if and_close:
@@ -259,22 +245,11 @@ class Connection(asyncio.Protocol):
 
 
 def _http(status: int, body: bytes, more: str = "") -> bytes:
-    head = (
-        f"HTTP/1.1 {status} {'Status'}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{more}\r\n"
-    )
+    head = f"HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{more}\r\n"
     return head.encode() + body
 
 
-def _refused(request: dict[str, Any]) -> str:
-    """The first parameter that a reasoning model of OpenAI refuses."""
-    refused = {"max_tokens", "top_p"} | ({"temperature"} if request.get("temperature", 1) != 1 else set())
-    return min(refused & request.keys(), default="")
-
-
 def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str, with_logprobs: bool) -> bytes:
-    if met.startswith("refused:"):
-        error = {"message": f"Unsupported parameter: '{met[8:]}' is not supported with this model.", "param": met[8:]}
-        return _http(400, json.dumps({"error": error | {"code": "unsupported_parameter"}}).encode())
     if met in ERRORS:
         status, error = ERRORS[met]
         return _http(status, json.dumps(error).encode(), more="Retry-After: 3600\r\n" if met == "later" else "")
@@ -284,24 +259,15 @@ def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str, 
         return _http(int(met), json.dumps({"error": {"message": f"no: {key}", "code": met}}).encode(), more=more)
     if met == "ssh":
         return b"SSH-2.0-OpenSSH_9.9\r\n\r\n"
-    if met in {"garbage", "stranger", "error"}:
-        bodies = {"garbage": "<html>It works!</html>", "stranger": '{"weather": "fine"}'}
-        return _http(
-            200, bodies.get(met, '{"error": {"message": "not for you", "code": 402}, "choices": null}').encode()
-        )
+    if met in BODIES:
+        return _http(200, BODIES[met])
     change, text = CHANGES.get(met, {}), _text(name, prompt, judge)
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": f"<think>\nLet me see.\n</think>\n\n{text}" if met == "think" else text,
-    }
-    if met == "think":
-        message["content"] = f"<think>\nLet me see.\n</think>\n\n{text}"
+    text = f"<think>\nLet me see.\n</think>\n\n{text}" if met == "think" else text
+    message: dict[str, Any] = {"role": "assistant", "content": text}
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": "stop"} | change.get("choice", {})
     message |= {field: value for field, value in change.items() if field not in ("choice", "completion")}
     usage: dict[str, Any] = {"prompt_tokens": len(prompt) // 4, "completion_tokens": 7}
     usage |= {"completion_tokens_details": {"reasoning_tokens": 5}} if met == "reasoned" else {}
-    if met == "parts":
-        message["content"] = [*change["content"], *({"type": "text", "text": word} for word in ("Pa", "ris"))]
     if met in {"sure", "nan", "few", "think"} or (with_logprobs and met in {"ok", "alias"}):
         words = re.findall(r"\S+\s*", str(message["content"]))
         values = [_logprob(name, word) if with_logprobs else 0.0 for word in words]
@@ -317,18 +283,9 @@ def _answer(name: str, prompt: str, model: str, judge: str, met: str, key: str, 
     return answer[: -len(data) // 2] if met == "half" else answer
 
 
-def _scored(request: dict[str, Any], answer: bytes) -> bytes:
-    tokens = re.findall(r"\s*\S+", " ".join(message["content"] for message in request["messages"]))
-    items = [{"1": {"logprob": -float(len(token.strip())), "rank": 1, "decoded_token": token}} for token in tokens]
-    body = json.loads(answer.partition(b"\r\n\r\n")[2])
-    body["choices"][0]["message"]["content"] = ""  # what is said behind a begun answer may be nothing
-    return _http(200, json.dumps(body | {"prompt_logprobs": [None, *items]}).encode())
-
-
 def _logprob(name: str, word: str) -> float:
     """Of a word in the answer `name`: one word in four is unsure."""
-    number = int(hashlib.sha256(f"{name} {word}".encode()).hexdigest(), 16)
-    return -1.5 if number % 4 == 0 else -0.01
+    return -1.5 if int(hashlib.sha256(f"{name} {word}".encode()).hexdigest(), 16) % 4 == 0 else -0.01
 
 
 def _text(name: str, prompt: str, judge: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rag_notes.llm.client import LLM
 from rag_notes.prompts.templates import Templates
-from rag_notes.training.examples import Batch, Data, make_examples
+from rag_notes.training.data import Batch, Data, make_examples
 from rag_notes.types import Question
 from tests.scripted import Answer, Q, ScriptedLLM, ScriptedRetriever, by_stage
 
@@ -37,4 +37,4 @@ def examples_of(
     """Make the examples of one question by a script."""
     llm = llm or ScriptedLLM(answer if callable(answer) else by_stage(**answer))
     data = Data(partial(maker, **settings), out="unused")
-    return asyncio.run(make_examples(data, [question], ScriptedRetriever(hits), llm, Templates(), progress=False))
+    return asyncio.run(make_examples(data, [question], ScriptedRetriever(hits), llm, Templates()))

@@ -24,6 +24,9 @@ from rag_notes.types import Hit, Passage, Question
 T = TypeVar("T")
 
 Q = Question("q1", "Where was its builder born?", ("Dumfries",))
+ZH = Question("q2", "建造者王明出生在哪里？", ("邓弗里斯",), language="zh")
+YES, NO = '{"status": "True"}', '{"status": "False"}'
+FORM = "the answer alone, without any other words"
 TOKEN = re.compile(r"(^\s+|\S+?)(?:@(0\.\d+))?(\s+|$)")
 PROMPTS = Path(rag_notes.__file__).parent / "prompts"
 
@@ -39,6 +42,7 @@ class Ask(NamedTuple):
 
 
 Answer = Callable[[Ask], str | Awaitable[str]]
+Method = Callable[..., Awaitable[str]]
 
 
 def _pattern(path: Path) -> re.Pattern[str]:
@@ -57,15 +61,14 @@ PATTERNS = [
 
 
 def recognise(prompt: str, repeat: int = 0) -> Ask:
-    """The one template of any set that `prompt` is made of, with its fields; ValueError where it could be of two."""
-    found = {
+    """The one template of any set that `prompt` is made of, with its fields."""
+    matches = {
         (stage, language): Ask(stage, language, match.groupdict(), prompt, repeat)
         for stage, language, pattern in PATTERNS
         if (match := pattern.fullmatch(prompt))
     }
-    if len(found) > 1:
-        raise ValueError(f"this prompt could be any of {[ask.stage for ask in found.values()]}: {prompt}")
-    return next(iter(found.values()), Ask("", "", {}, prompt, repeat))
+    assert len(matches) <= 1, f"this prompt could be any of {[*matches]}: {prompt}"
+    return next(iter(matches.values()), Ask("", "", {}, prompt, repeat))
 
 
 def by_stage(**answers: str | Sequence[str]) -> Callable[[Ask], str]:
@@ -89,11 +92,11 @@ def by_stage(**answers: str | Sequence[str]) -> Callable[[Ask], str]:
 
 def together(number: int, answer: Callable[[Ask], str], stages: set[str]) -> Answer:
     """Keep back every answer to `stages` until `number` of them are asked: hangs where they are asked one by one."""
-    asked, all_asked = itertools.count(1), asyncio.Event()
+    counter, all_asked = itertools.count(1), asyncio.Event()
 
     async def held_back(ask: Ask) -> str:
         if ask.stage in stages:
-            if next(asked) == number:
+            if next(counter) == number:
                 all_asked.set()
             async with asyncio.timeout(30):  # not waited for: only a failing test gets that far
                 await all_asked.wait()
@@ -105,9 +108,8 @@ def together(number: int, answer: Callable[[Ask], str], stages: set[str]) -> Ans
 class ScriptedLLM(LLM):
     """`answer` gives the text for each ask; every ask is in `asks`, and its stage in `log`, in the order of asking.
 
-    A call takes one second on paper, and as many tokens as its texts have words. Where log-probabilities are asked
-    for, the words are the tokens, certain but for those that the script writes with a probability: `in@0.3 1904`;
-    a word such as `<|end|>` is a token that the text does not have.
+    A call takes one second on paper. The words are the tokens, certain but for those that the script writes with a
+    probability: `in@0.3 1904`; a word such as `<|end|>` is a token that the text does not have.
     """
 
     def __init__(self, answer: Answer, log: list[str] | None = None, **settings: Any) -> None:
@@ -121,8 +123,8 @@ class ScriptedLLM(LLM):
         ask = recognise(prompt, request["repeat"])
         self.asks.append(ask)
         self.log.append(ask.stage)
-        given = self._answer(ask)
-        text = given if isinstance(given, str) else await given
+        scripted = self._answer(ask)
+        text = scripted if isinstance(scripted, str) else await scripted
         tokens = tuple((word + space, math.log(float(p or 1))) for word, p, space in TOKEN.findall(text))
         text = "".join(token for token, _ in tokens if not token.startswith("<|")) if logprobs else text
         response = Response(
@@ -143,12 +145,12 @@ def passage(name: str) -> Passage:
 
 
 def shown(*names: str) -> str:
-    """The passages of these ids as a prompt shows them."""
-    return "\n\n".join(f"[{number}] Title {name}\nText of {name}." for number, name in enumerate(names, 1))
+    """The passages of these ids as a prompt shows them; none: `(none)`."""
+    return "\n\n".join(f"[{number}] Title {name}\nText of {name}." for number, name in enumerate(names, 1)) or "(none)"
 
 
 class ScriptedRetriever:
-    """Finds the passages that `found` names for a query (ids by query, or a function), the first `top_k` of them.
+    """Finds the passages that `ids` names for a query (ids by query, or a function), the first `top_k` of them.
 
     `searches` has every (query, top_k), `batches` how many queries came at once; `log` gets a "search" for each.
     """
@@ -156,20 +158,19 @@ class ScriptedRetriever:
     name = "scripted"
 
     def __init__(
-        self, found: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]], log: list[str] | None = None
+        self, ids: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]], log: list[str] | None = None
     ) -> None:
         self.searches: list[tuple[str, int]] = []
         self.batches: list[int] = []
         self.log = [] if log is None else log
-        self._found = found if callable(found) else found.__getitem__
+        self._ids = ids if callable(ids) else ids.__getitem__
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
         self.batches.append(len(queries))
         self.searches += [(query, top_k) for query in queries]
         self.log += ["search"] * len(queries)
         return [
-            [Hit(passage(name), 1 / rank) for rank, name in enumerate(self._found(query)[:top_k], 1)]
-            for query in queries
+            [Hit(passage(name), 1 / rank) for rank, name in enumerate(self._ids(query)[:top_k], 1)] for query in queries
         ]
 
     def describe(self) -> dict[str, Any]:
@@ -184,8 +185,15 @@ class Played(NamedTuple):
     batches: list[int]
     trace: list[Event]
 
+    def asked(self, stage: str, field: str) -> list[str]:
+        """What filled one placeholder in every ask of a stage."""
+        return [fields[field] for fields in self.llm.asked(stage)]
+
     def queries(self) -> list[str]:
         return [query for query, _ in self.searches]
+
+    def languages(self) -> set[str]:
+        return {ask.language for ask in self.llm.asks}
 
     def stops(self) -> list[str]:
         return [event.reason for event in self.trace if isinstance(event, Stop)]
@@ -197,28 +205,31 @@ class Played(NamedTuple):
     def notes(self) -> list[tuple[str, bool]]:
         return [(event.text, event.kept) for event in self.trace if isinstance(event, Note)]
 
+    def decisions(self) -> list[tuple[str, str]]:
+        return [(event.what, event.outcome) for event in self.trace if event.event == "decision"]
+
 
 def play(
-    method: Callable[..., Awaitable[str]],
+    method: Method,
     answer: Answer,
-    found: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]] = lambda _: ["a", "b", "c", "d", "e", "f"],
+    ids: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]] = lambda _: "abcdef",
     *,
     question: Question = Q,
     prompts: str = "papers",
+    repeat: int = 0,
+    llm: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Played:
-    """Run one method on one question by a script, with a set of prompts."""
+    """Run one method on one question by a script, with a set of prompts; `llm` has settings of the model."""
     log: list[str] = []
-    llm, retriever = ScriptedLLM(answer, log), ScriptedRetriever(found, log)
-    rag = Rag(question, method=method.__name__, llm=llm, searcher=Searcher(retriever), templates=Templates(prompts))
-    text = asyncio.run(_call(method, rag, question, settings))
-    return Played(text, log, llm, retriever.searches, retriever.batches, rag.trace)
+    model, retriever = ScriptedLLM(answer, log, **llm or {}), ScriptedRetriever(ids, log)
+    parts: dict[str, Any] = {"llm": model, "searcher": Searcher(retriever), "templates": Templates(prompts)}
+    rag = Rag(question, method=method.__name__, repeat=repeat, **parts)
 
+    async def call() -> str:
+        return await method(rag, question, **settings)
 
-async def _call(
-    method: Callable[..., Awaitable[str]], rag: Rag, question: Question, settings: Mapping[str, Any]
-) -> str:
-    return await method(rag, question, **settings)
+    return Played(asyncio.run(call()), log, model, retriever.searches, retriever.batches, rag.trace)
 
 
 def asked(llm: LLM, use: Callable[[LLM], Awaitable[T]]) -> T:

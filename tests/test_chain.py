@@ -3,13 +3,11 @@
 import pytest
 
 from rag_notes.metrics.chain import (
-    Agreement,
     Density,
     Verdict,
     fact_density,
     facts_held,
     failure,
-    judge_agreement,
     note_is_better,
     verdicts,
 )
@@ -90,8 +88,7 @@ def test_density_counts_the_tokens_of_the_sentences_that_state_a_fact() -> None:
     both = f"{FILM} was directed by Tuvo Huganex, born in Ropurn."
     assert fact_density(CHAIN, [both]) == Density(12, 12)
     assert fact_density(CHAIN, ["Nothing here.", both]) == Density(12, 14)
-    assert Density(18, 24).share == 0.75
-    assert fact_density(CHAIN, [""]).share is None
+    assert fact_density(CHAIN, [""]) == Density(0, 0)
 
 
 FIRST = ("In which year was the birthplace of the director settled?", ["film", "x"])
@@ -165,8 +162,4 @@ def test_the_judge_is_held_against_the_note_that_was_best_then() -> None:
         Verdict(judge=True, truth=False),
         Verdict(judge=True, truth=True),  # better than the worse note that the judge had kept
     ]
-    counts = judge_agreement(found)
-    assert counts == Agreement(right_true=2, wrong_true=1, right_false=1, wrong_false=1)
-    assert (counts.agreed, counts.said_true, counts.truly_better) == (3, 3, 3)
     assert verdicts(CHAIN, []) == verdicts(CHAIN, notes[:1]) == []
-    assert judge_agreement([]) == Agreement(0, 0, 0, 0)

@@ -9,6 +9,7 @@ import yaml
 
 from rag_notes import cli
 from rag_notes.cli import main
+from rag_notes.files import SHIPPED
 from rag_notes.llm.store import ResponseStore
 from rag_notes.options import choices
 from rag_notes.running.records import load_run
@@ -53,7 +54,7 @@ def test_the_help_of_each_command_fits_a_screen(command: str, capsys: pytest.Cap
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_is_needed_by_a_page(command: str) -> None:
-    pages = [cli.SHIPPED / "README.md", *(cli.SHIPPED / "docs").glob("*.md")]
+    pages = [SHIPPED / "README.md", *(SHIPPED / "docs").glob("*.md")]
     assert any(f"rag-notes {command}" in page.read_text(encoding="utf-8") for page in pages)
 
 
@@ -193,7 +194,7 @@ def test_retrievers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ]
     assert main(["retrieval", "dataset=mini", "resamples=100", *bm25]) == 0
     out = capsys.readouterr().out
-    assert "all-gold@5" in out
+    assert "All gold, all searches" in out
     assert "retriever.stemming=false" in out
     assert main(["retrieval", "dataset=mini", "--top-k", "0"]) == 2
     refused(capsys, "--top-k 0: must be at least 1")

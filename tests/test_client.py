@@ -4,17 +4,18 @@ import asyncio
 import socket
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import openai
 import pytest
 
 from rag_notes.config import ConfigError, build_llm, load_config
 from rag_notes.llm import client as client_module
-from rag_notes.llm.client import LLM, FatalLLMError, LLMError, Price, SpendingLimitError
-from rag_notes.llm.completion import SCORED, read_body, read_completion
-from rag_notes.llm.errors import UnreachedError
+from rag_notes.llm.client import LLM, FatalLLMError, LLMError, SpendingLimitError
+from rag_notes.llm.completion import read_body, read_completion
 from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
 from tests.loopback import Loopback, body_hash
 from tests.scripted import asked
@@ -34,13 +35,6 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     with Loopback(tmp_path_factory.mktemp("server") / "requests.log") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
-    """A server that refuses what reasoning models refuse."""
-    with Loopback(tmp_path_factory.mktemp("strict") / "requests.log", strict=True) as running:
         yield running
 
 
@@ -80,14 +74,13 @@ def test_what_may_pass_is_tried_again_and_an_error_that_lasts_is_never_stored(se
     llm, prompt = client(server, max_retries=2), f"passing <{fault} {fault}>"
     response = ask(llm, prompt)
     assert met(server, llm, prompt) == [fault, fault, "ok"]
-    assert response.retries == llm.usage.retries == 2
+    assert response.retries == 2
     llm, prompt = client(server, max_retries=2), f"lasting <{' '.join([fault] * 4)}>"
     with pytest.raises(LLMError, match=f"^{server.base_url}: ") as error:
         ask(llm, prompt)
     assert not isinstance(error.value, FatalLLMError)
-    assert isinstance(error.value, UnreachedError) == (fault in ("reset", "half", "ssh"))
     assert met(server, llm, prompt) == [fault] * 3
-    assert (len(llm.store), llm.usage.sent, llm.usage.errors) == (0, 0, 1)
+    assert (len(llm.store), llm.usage.sent) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +95,7 @@ def test_what_may_pass_is_tried_again_and_an_error_that_lasts_is_never_stored(se
         ("later", FatalLLMError, "asks to wait 3600 s; the same command continues"),
         ("400", FatalLLMError, "gives no log-probabilities"),
         ("both", FatalLLMError, r"refuses llm\.temperature .*set llm\.temperature=null"),
+        ("new", FatalLLMError, r"set llm\.max_tokens=null and llm\.max_completion_tokens instead$"),
         ("detail", FatalLLMError, r"refuses llm\.seed .*set llm\.seed=null"),
         ("moderated", LLMError, "status 403: Your input was flagged"),
         ("listed", LLMError, "max_tokens is too large"),
@@ -119,31 +113,31 @@ def test_a_refusal_is_not_retried_and_says_what_to_do(
     assert len(llm.store) == 0
 
 
-def test_a_fatal_error_ends_all_further_calls_until_the_llm_is_entered_again(server: Loopback) -> None:
-    llm = client(server)
+@pytest.mark.parametrize(("first", "message"), [("first <401>", "refused the API key"), ("paid", "the disk is full")])
+def test_a_fatal_error_ends_all_further_calls_until_the_llm_is_entered_again(
+    server: Loopback, monkeypatch: pytest.MonkeyPatch, first: str, message: str
+) -> None:
+    llm, second = client(server), f"after {message}"
 
     async def use(llm: LLM) -> None:
-        for prompt in ("first <401>", "second"):
-            with pytest.raises(FatalLLMError, match="refused the API key"):
+        for prompt in (first, second):
+            with pytest.raises(FatalLLMError, match=message):
                 await llm.ask(prompt)
 
-    asked(llm, use)
-    assert met(server, llm, "second") == []
-    assert ask(llm, "second").text
+    with monkeypatch.context() as patched:
+        patched.setattr(llm.store, "put", Mock(side_effect=StoreError("there: the disk is full")))
+        asked(llm, use)
+    assert (len(met(server, llm, first)), met(server, llm, second)) == (1, [])
+    assert ask(llm, second).text
 
 
 def test_one_refusal_costs_one_question_and_the_same_for_all_the_run(server: Loopback) -> None:
     async def use(llm: LLM) -> list[type]:
         prompts = [f"{number} <moderated moderated>" for number in range(6)]
-        return [type(error) for error in [await caught(llm, prompt) for prompt in prompts]]
+        return [type((await asyncio.gather(llm.ask(prompt), return_exceptions=True))[0]) for prompt in prompts]
 
-    async def caught(llm: LLM, prompt: str) -> BaseException:
-        with pytest.raises(LLMError) as error:
-            await llm.ask(prompt)
-        return error.value
-
-    assert asked(client(server), use) == [LLMError] * 4 + [FatalLLMError] * 2
     llm = client(server)
+    assert asked(llm, use) == [LLMError] * 4 + [FatalLLMError] * 2
     ask(llm, "one that is answered")
     assert asked(llm, use) == [LLMError] * 6
 
@@ -161,17 +155,17 @@ def test_no_answer_in_time_is_an_error_and_nobody_there_is_fatal(server: Loopbac
 
 
 def test_an_answer_that_stays_empty_is_kept_and_every_one_is_paid(server: Loopback) -> None:
-    llm = client(server, max_retries=2, price=Price(0.0, 1e6))
+    llm = client(server, max_retries=2, prompt_price=0.0, completion_price=1e6)
     blank = ask(llm, "say nothing <blank null blank blank>")
     assert met(server, llm, "say nothing <blank null blank blank>") == ["blank", "null", "blank"]
     assert (blank.text, blank.finish_reason, blank.retries) == ("", "stop", 2)
-    assert (llm.usage.sent, llm.usage.completion_tokens, llm.usage.retries, llm.usage.cost) == (3, 21, 2, 21.0)
+    assert (llm.usage.sent, llm.usage.completion_tokens, llm.usage.cost) == (3, 21, 21.0)
     assert [ask(llm, f"too much <{fault}>").finish_reason for fault in ("length", "cut")] == ["length", "length"]
 
 
 @pytest.mark.parametrize("fault", ["uncut", "badtext", "filter", "abort"])
 def test_an_answer_that_cannot_be_used_is_paid_too(server: Loopback, fault: str) -> None:
-    llm = client(server, max_retries=5, price=Price(0.0, 1e6), max_cost=14.0)
+    llm = client(server, max_retries=5, prompt_price=0.0, completion_price=1e6, max_cost=14.0)
     with pytest.raises(LLMError) as error:
         ask(llm, f"paid <{' '.join([fault] * 6)}>")
     assert llm.usage.cost == (7.0 if fault == "filter" else 14.0)
@@ -180,7 +174,7 @@ def test_an_answer_that_cannot_be_used_is_paid_too(server: Loopback, fault: str)
 
 def test_usage_is_rounded_up_and_where_there_is_none_a_limit_ends_the_run(server: Loopback) -> None:
     assert ask(client(server), "fractions <fraction>").prompt_tokens == 7
-    llm = client(server, price=Price(1.0, 1.0), max_cost=1.0)
+    llm = client(server, prompt_price=1.0, completion_price=1.0, max_cost=1.0)
 
     async def use(llm: LLM) -> None:
         with pytest.warns(RuntimeWarning, match="reports no token usage"):
@@ -189,22 +183,6 @@ def test_usage_is_rounded_up_and_where_there_is_none_a_limit_ends_the_run(server
             await llm.ask("another")
 
     asked(llm, use)
-
-
-def test_the_spending_limit_stops_before_the_next_call(server: Loopback) -> None:
-    # 100 words of 4 letters and a space: 125 prompt tokens and 7 completion tokens, 132 dollars at a dollar a token
-    prompts = [f"{number:04d} " * 100 for number in range(4)]
-    llm = client(server, price=Price(1e6, 1e6), max_cost=200.0)
-
-    async def use(llm: LLM) -> None:
-        await llm.ask(prompts[0])
-        await llm.ask(prompts[1])
-        with pytest.raises(SpendingLimitError, match=r"264\.0000 of max_cost=200\.0 dollars"):
-            await llm.ask(prompts[2])
-        await llm.ask(prompts[0])  # what is stored is free
-
-    asked(llm, use)
-    assert [len(met(server, llm, prompt)) for prompt in prompts] == [1, 1, 0, 0]
 
 
 def test_identical_requests_in_flight_are_sent_once_and_fail_together(server: Loopback) -> None:
@@ -277,14 +255,9 @@ def test_the_api_key_is_sent_and_appears_nowhere(
         assert key not in repr(llm)
         assert not any(key.encode() in path.read_bytes() for path in tmp_path.iterdir())
     monkeypatch.setenv("SOME_KEY", "schlüssel")
-    with pytest.raises(ValueError, match="set the environment variable SOME_KEY"):
-        ask(client(server, api_key_variable="SOME_KEY"), "hello")
-
-
-def test_a_key_is_needed_where_a_model_is_asked_and_not_before() -> None:
-    llm = LLM("tiny", store=":memory:", base_url="https://api.openai.com/v1", api_key_variable="NO_SUCH_KEY")
-    with pytest.raises(ValueError, match="set the environment variable NO_SUCH_KEY"):
-        ask(llm, "hello")
+    for more in ({"api_key_variable": "SOME_KEY"}, {"base_url": "https://api.openai.com/v1"}):
+        with pytest.raises(ValueError, match=r"set the environment variable (SOME|OPENAI_API)_KEY"):
+            ask(client(server, **more), "hello")
 
 
 @pytest.mark.parametrize(
@@ -296,8 +269,6 @@ def test_a_key_is_needed_where_a_model_is_asked_and_not_before() -> None:
         ({"extra_body": {"stream": True}}, r"llm\.extra_body\.stream"),
         ({"base_url": "http://me:secret@127.0.0.1:8000/v1"}, "without user or password"),
         ({"base_url": "127.0.0.1:8000/v1"}, "expected for example http://127.0.0.1:8000/v1"),
-        ({"base_url": "ftp://localhost/v1"}, "expected for example"),
-        ({"base_url": "http:///v1"}, "expected for example"),
         ({"base_url": "http://localhost:port/v1"}, "expected for example"),
     ],
 )
@@ -333,21 +304,20 @@ def test_refusals_thoughts_and_parts_are_told_apart_from_the_answer(server: Loop
         ("Paris", "Hm."),
         ("Paris", "Let me see."),
     ]
-    assert llm.usage.reasoning_tokens == 5
 
 
-def test_a_thought_whose_beginning_the_template_wrote_is_one_too() -> None:
-    read = read_completion(completion("I see.\n</think>\n\nParis"))
-    assert (read.text, read.reasoning) == ("Paris", "I see.")
-    read = read_completion(completion("The tag <think> ends with </think>."))
-    assert (read.text, read.reasoning) == ("The tag <think> ends with </think>.", None)
-
-
-def test_reasoning_tokens_are_paid_whether_or_not_the_endpoint_adds_them_up() -> None:
-    details = {"completion_tokens_details": {"reasoning_tokens": 15}}
-    for total, paid in ((30, 20), (45, 35)):  # 10 + 20, as OpenAI counts; 10 + 20 + 15, as others do
-        read = read_completion(completion("Yes", usage={"total_tokens": total, **details}))
-        assert (read.completion_tokens, read.reasoning_tokens) == (paid, 15)
+@pytest.mark.parametrize(
+    ("text", "usage", "expected"),
+    [
+        ("I see.\n</think>\n\nParis", {}, {"text": "Paris", "reasoning": "I see."}),  # the template wrote its beginning
+        ("The tag <think> ends with </think>.", {}, {"text": "The tag <think> ends with </think>.", "reasoning": None}),
+        ("Yes", {"total_tokens": 30}, {"completion_tokens": 20, "reasoning_tokens": 15}),  # 10 + 20, as OpenAI counts
+        ("Yes", {"total_tokens": 45}, {"completion_tokens": 35, "reasoning_tokens": 15}),  # 10 + 20 + 15, as others do
+    ],
+)
+def test_reasoning_is_told_apart_and_paid(text: str, usage: dict[str, int], expected: dict[str, Any]) -> None:
+    response = read_completion(completion(text, usage={"completion_tokens_details": {"reasoning_tokens": 15}, **usage}))
+    assert asdict(response).items() >= expected.items()
 
 
 @pytest.mark.parametrize("fault", ["nan", "few"])
@@ -363,14 +333,11 @@ def test_log_probabilities_that_are_none_of_the_answer_are_asked_again_and_never
         ask(client(server, max_retries=0), f"other words <{fault}>", logprobs=True)
 
 
-def test_tokens_are_spelled_by_their_bytes_and_prompts_scored() -> None:
+def test_tokens_are_spelled_by_their_bytes() -> None:
     halves = [{"token": f"bytes:{n}", "bytes": list("😀".encode()[n : n + 2]), "logprob": -0.5} for n in (0, 2)]
     tokens = [*halves, {"token": " fine", "bytes": None, "logprob": -1}]
     read = read_completion(completion("😀 fine", choice={"logprobs": {"content": tokens}}))
     assert read.logprobs == (("", -0.5), ("😀", -0.5), (" fine", -1.0))
-    prompt = [None, {"7": {"decoded_token": "Paris", "logprob": -2.0}}]
-    read = read_completion(completion("", prompt_logprobs=prompt), scored=True)
-    assert (read.finish_reason, read.text, read.logprobs) == (SCORED, "", (("Paris", -2.0),))
 
 
 def test_texts_of_a_server_are_made_fit_for_files_and_terminals(server: Loopback) -> None:
@@ -390,9 +357,7 @@ def test_another_model_or_server_that_answers_is_told(server: Loopback, tmp_path
     store = str(tmp_path / "store.sqlite")
     with pytest.warns(RuntimeWarning, match=r"was asked for tiny and /models/other\.gguf answered"):
         assert ask(client(server, store=store), "two <alias>").model == "/models/other.gguf"
-    with pytest.warns(
-        RuntimeWarning, match=r":9/v1: is not where the stored answers .* 127\.0\.0\.1:\d+; another llm\.model"
-    ):
+    with pytest.warns(RuntimeWarning, match=r":9/v1: is not where the stored answers .*:\d+; another llm\.model"):
         assert ask(client(server, store=store, base_url="http://127.0.0.1:9/v1"), "two <alias>").text
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -404,26 +369,16 @@ def test_another_model_or_server_that_answers_is_told(server: Loopback, tmp_path
 # What may be sent
 
 
-@pytest.mark.parametrize(
-    ("setting", "unset"),
-    [("max_tokens", []), ("temperature", ["max_tokens"]), ("top_p", ["max_tokens", "temperature"])],
-)
-def test_a_refused_setting_is_named_with_what_to_set(strict: Loopback, setting: str, unset: list[str]) -> None:
-    more = r" and llm\.max_completion_tokens instead" if setting == "max_tokens" else ""
-    with pytest.raises(FatalLLMError, match=rf"refuses llm\.{setting} .*set llm\.{setting}=null{more}$"):
-        ask(client(strict, **dict.fromkeys(unset)), "refused")
-
-
-def test_reasoning_models_get_what_they_take(strict: Loopback) -> None:
+def test_reasoning_models_get_what_they_take(server: Loopback) -> None:
     unset: dict[str, Any] = dict.fromkeys(["temperature", "top_p", "max_tokens", "seed"])
     further = {"max_completion_tokens": 4000, "reasoning_effort": "low", "extra_body": {"thinking": {"on": False}}}
-    llm = client(strict, **unset, **further, system="Be brief.", served_as="tiny-q4")
+    llm = client(server, **unset, **further, system="Be brief.", served_as="tiny-q4")
     response, request = ask(llm, "Who built the bridge?"), llm.request("Who built the bridge?")
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who built the bridge?"}]
     assert request == {"model": "tiny", "messages": messages, **unset, **further, "logprobs": False, "repeat": 0}
     assert llm.store.get(request_key(request)) == response
     sent = {"model": "tiny-q4", "messages": messages, "max_completion_tokens": 4000, "reasoning_effort": "low"}
-    assert body_hash(sent | {"thinking": {"on": False}}) == strict.seen()[-1].hash
+    assert body_hash(sent | {"thinking": {"on": False}}) == server.seen()[-1].hash
 
 
 def test_keys_are_what_they_always_were() -> None:
@@ -439,35 +394,10 @@ def test_keys_are_what_they_always_were() -> None:
 @pytest.mark.parametrize("source", ["openai", "recorded", "local"])
 def test_every_source_takes_the_same_settings_by_the_same_names(source: str, tmp_path: Path) -> None:
     options = [f"llm={source}", "llm.temperature=null", "llm.max_completion_tokens=99", "llm.extra_body={top_k: 5}"]
-    if source == "recorded":
-        options.append("llm.recordings=[]")
-    else:
-        options.append(f"llm.store={tmp_path / 's.sqlite'}")
+    options.append("llm.recordings=[]" if source == "recorded" else f"llm.store={tmp_path / 's.sqlite'}")
     llm = build_llm(load_config(options))
-    settings = {"temperature": None, "max_completion_tokens": 99, "extra_body": {"top_k": 5}}
-    assert llm.sampling.items() >= settings.items()
-    assert (llm.base_url is None) == (source == "recorded")
+    assert (
+        llm.sampling.items() >= {"temperature": None, "max_completion_tokens": 99, "extra_body": {"top_k": 5}}.items()
+    )
     with pytest.raises(ConfigError, match=r"llm\.max_tokens: Input should be a valid integer"):
         load_config([f"llm={source}", "llm.max_tokens=many"])
-
-
-# A store that fails
-
-
-class Failing(ResponseStore):
-    """A store whose disk is full when the first answer is put."""
-
-    def put(self, request: Any, response: Response) -> Response:
-        raise StoreError("there: the disk is full")
-
-
-def test_an_answer_that_cannot_be_stored_ends_the_run_and_nothing_more_is_asked(server: Loopback) -> None:
-    async def use(llm: LLM) -> None:
-        for prompt in ("paid", "not paid"):
-            with pytest.raises(FatalLLMError, match="disk is full"):
-                await llm.ask(prompt)
-
-    llm = client(server, store=Failing(":memory:"))
-    asked(llm, use)
-    assert met(server, llm, "paid") == ["ok"]
-    assert met(server, llm, "not paid") == []

@@ -1,4 +1,4 @@
-"""Comparisons of two runs or methods, of all pairs of methods, and of retrievers, by hand."""
+"""Comparisons of two runs or methods, and of retrievers, by hand."""
 
 import math
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from rag_notes.report.compare import CHANGES, Comparison, compare_runs
-from rag_notes.report.pairs import method_pairs
-from rag_notes.report.retrieval import retrieval_scores, retrieval_table
+from rag_notes.report.retrieval import retrieval_run, retrieval_table
 from rag_notes.report.tables import results
 from rag_notes.running.records import Condition, Run
 from rag_notes.running.samples import RecordError
-from rag_notes.types import Dataset, Hit, Passage, Question
+from rag_notes.types import Dataset, Question
 from tests.made import changed, make_run, row_of
+from tests.scripted import ScriptedRetriever, passage
 
 
 def compared(scores_a: Sequence[float | None], scores_b: Sequence[float | None]) -> Comparison:
@@ -40,10 +40,8 @@ def test_a_comparison_by_hand() -> None:
 def test_two_methods_of_a_run_differ_as_in_the_table_of_results(toy: Run) -> None:
     comparison = compare_runs(toy, toy, method_a="vanilla", method_b="deepnote")
     for metric in ("em", "f1", "all_gold_first"):
-        ours, theirs = (
-            row_of(table, metric=metric, **{name: "deepnote"})
-            for table, name in ((comparison.table, "method_b"), (results([toy]), "method"))
-        )
+        ours = row_of(comparison.table, metric=metric, method_b="deepnote")
+        theirs = row_of(results([toy]), metric=metric, method="deepnote")
         names = ("difference", "low", "high", "p", "wins", "ties", "losses", "n")
         others = ("difference", "difference_low", "difference_high", "p", "wins", "ties", "losses", "n_paired")
         assert [ours[name] for name in names] == [theirs[name] for name in others]
@@ -100,85 +98,38 @@ def test_a_comparison_shows_itself() -> None:
 
 def test_what_cannot_be_compared_is_named(toy: Run) -> None:
     other = make_run("toy", {"m": {"acc": [1]}})
-    runs: Any
-    methods: Any
-    for runs, methods, message in (
-        (
-            (toy, make_run("toy", {"m": {"acc": [1]}}, condition=Condition(20))),
-            {},
-            "not 'toy' and 'toy-noise20'",
-        ),
+    cases: list[tuple[tuple[Run, Run], dict[str, str], str]] = [
+        ((toy, make_run("toy", {"m": {"acc": [1]}}, condition=Condition(20))), {}, "not 'toy' and 'toy-noise20'"),
         ((toy, toy), {}, "with itself; name two of its methods"),
         ((toy, toy), {"method_a": "vanilla"}, "compared with itself"),
         ((toy, other), {}, "no method in common"),
         ((toy, other), {"method_a": "vanilla", "method_b": "n"}, "no method 'n' to compare; there is .* and m"),
-    ):
+    ]
+    for runs, methods, message in cases:
         with pytest.raises(RecordError, match=message):
-            compare_runs(*runs, **methods)
-
-
-def right(n: int, **methods: int) -> Run:
-    """A run in which each method answers the first so many of n questions right."""
-    return make_run("world", {name: {"acc": [1.0] * k + [0.0] * (n - k)} for name, k in methods.items()})
-
-
-def test_pairs_differ_are_equivalent_or_undecided() -> None:
-    table = method_pairs(right(200, vanilla=100, deepnote=140, amber=141), resamples=500)
-    assert table["verdict"].tolist() == ["differ", "differ", "equivalent"]
-    assert table["mean"].tolist() == pytest.approx([0.2, 0.205, 0.005])
-    assert table[["right_a", "right_b"]].iloc[0].tolist() == [0.5, 0.7]
-    assert method_pairs(right(10, vanilla=5, deepnote=6), resamples=500)["verdict"].tolist() == ["undecided"]
-    assert math.isnan(method_pairs(right(100, vanilla=50, deepnote=50), resamples=500)["smallest_detectable"][0])
-
-
-def test_pairs_leave_out_failed_and_unscored_questions() -> None:
-    scores: dict[str, Any] = {"vanilla": [1, None, 0, 1], "deepnote": [0, 1, 0, 1], "amber": [1, 1, 1, 1]}
-    table = method_pairs(make_run("world", {name: {"acc": values} for name, values in scores.items()}), resamples=200)
-    assert table["n"].tolist() == [3, 3, 4]
-    assert method_pairs(make_run("world", {"vanilla": {"x": [1.0]}, "deepnote": {"x": [1.0]}})).empty
-
-
-CORPUS = {
-    "p1": Passage("p1", "Heron", "The heron waits for fish."),
-    "p2": Passage("p2", "Oak", "Oaks drop acorns."),
-    "p3": Passage("p3", "Kiln", "Fired at 1300 degrees."),
-}
-QUESTIONS = (
-    Question("q1", "what waits", ("fish",), gold_ids=("p1",)),
-    Question("q2", "what drops", ("acorns",), gold_ids=("p2", "p3")),
-    Question("q3", "how hot", ("1300 degrees",), gold_titles=("Kiln",)),
-    Question("q4", "unanswerable"),
-)
-GOOD = {"what waits": "p1 p2", "what drops": "p2 p1", "how hot": "p2 p3", "unanswerable": "p1 p2"}
-
-
-class Ranks:
-    """A retriever with fixed rankings."""
-
-    name = "fixed"
-
-    def __init__(self, rankings: dict[str, str]) -> None:
-        self.rankings = rankings
-
-    def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
-        return [[Hit(CORPUS[name], 1.0) for name in self.rankings[query].split()][:top_k] for query in queries]
-
-    def describe(self) -> dict[str, Any]:
-        return {}
+            compare_runs(*runs, **methods)  # type: ignore[arg-type]
 
 
 def test_retrievers_are_compared_by_the_evidence_that_they_find() -> None:
-    scores = retrieval_scores(QUESTIONS, Ranks(GOOD), 2)
-    assert scores["all_gold"].tolist()[:3] == [1.0, 0.0, 1.0] and math.isnan(scores["all_gold"]["q4"])
-    assert retrieval_scores(QUESTIONS, Ranks(GOOD), 1)["answer"].tolist()[:3] == [1.0, 1.0, 0.0]
-    bad = dict.fromkeys(GOOD, "p2")
-    table: Any = retrieval_table([(Dataset("birds", QUESTIONS, ()), {"good": Ranks(GOOD), "bad": Ranks(bad)})], 2)
-    # Wilson's interval of 2 of 3 is 20.8 to 93.9 %; the two differ on two questions, both for the first: p = 2 / 4
-    assert table.loc[("birds", "good")].tolist() == ["66.7 [20.8, 93.9] n = 3", "100.0 [43.9, 100.0] n = 3", "–", "–"]
-    assert table.loc[("birds", "bad"), "all-gold@2"] == "0.0 [0.0, 56.1] n = 3"
-    assert (
-        table.loc[("birds", "bad"), "to the first"].startswith("-66.7 [")
-        and table.loc[("birds", "bad"), "p"] == "0.500"
+    questions = (
+        Question("q1", "what waits", (passage("p1").text,), gold_ids=("p1",)),
+        Question("q2", "what drops", (passage("p2").text,), gold_ids=("p2", "p3")),
+        Question("q3", "how hot", (passage("p3").text,), gold_titles=(passage("p3").title,)),
+        Question("q4", "unanswerable"),
     )
-    nothing: Any = retrieval_table([(Dataset("birds", QUESTIONS[3:], ()), {"good": Ranks(GOOD)})])
-    assert nothing.loc[("birds", "good")].tolist() == ["–"] * 4
+    good = ScriptedRetriever(
+        {"what waits": ["p1", "p2"], "what drops": ["p2", "p1"], "how hot": ["p2", "p3"], "unanswerable": ["p1"]}
+    )
+    dataset = Dataset("birds", questions, ())
+    scores: Any = retrieval_run(dataset, {"good": good}, 2).frame().set_index("question_id")
+    assert scores["all_gold_seen"].tolist()[:3] == [1.0, 0.0, 1.0] and math.isnan(scores["all_gold_seen"]["q4"])
+    scores = retrieval_run(dataset, {"good": good}, 1).frame()
+    assert scores["answer_in_passages_seen"].tolist()[:3] == [1.0, 1.0, 0.0]
+    table = retrieval_table([(dataset, {"good": good, "bad_1": ScriptedRetriever(lambda _: ["p2"])})], 2)
+    wide: Any = table.wide
+    # Wilson's interval of 2 of 3 is 20.8 to 93.9 %; the two differ on two questions, both for the first: p = 2 / 4
+    assert wide.loc["good"].tolist() == ["66.7 [20.8, 93.9]", "100.0 [43.9, 100.0]"]
+    assert wide.loc["bad_1"].tolist() == ["0.0 [0.0, 56.1]", "33.3 [6.1, 79.2]"]
+    assert row_of(table.results, method="bad_1", metric="all_gold_seen")["p"] == 0.5
+    assert "* differs from good" in table.caption and "first 2 passages" in table.caption
+    assert retrieval_table([(Dataset("birds", questions[3:], ()), {"good": good})]).results.empty

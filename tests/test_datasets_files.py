@@ -9,28 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
-from rag_notes.targets import load_target
 
 import rag_notes.datasets as datasets
 from rag_notes.config import ConfigError, load_config
 from rag_notes.datasets import DataError
-from rag_notes.datasets.corpus import CorpusFile
-from rag_notes.datasets.selection import cut
+from rag_notes.datasets.corpus import CorpusFile, cut
 from rag_notes.options import CONF, choices
 from rag_notes.types import Dataset, Passage
-from tests.test_datasets_formats import (
-    ARTICLE,
-    ASQA,
-    CRUD,
-    FLASH,
-    HOTPOT,
-    IRCOT,
-    MUSIQUE,
-    NQ,
-    OFFICIAL,
-    REALTIME,
-    STRATEGY,
-)  # fmt: skip
+from tests.test_datasets_formats import ARTICLE, ASQA, CRUD, FLASH, HOTPOT, IRCOT, MUSIQUE, NQ, REALTIME, STRATEGY
 
 ONE = {"id": "1", "question": "q", "answers": ["a"]}
 MISSING = object()
@@ -48,8 +34,8 @@ def write(path: Path, content: Any) -> str:
 def refused(message: str, loader: Callable[..., Any], path: str, **options: Any) -> None:
     with pytest.raises(DataError) as error:
         loader(path, **options)
-    said = str(error.value).replace(f"{Path(path).parent}/", "")
-    assert all(part in said for part in message.split(" … ")), said
+    text = str(error.value).replace(f"{Path(path).parent}/", "")
+    assert all(part in text for part in message.split(" … ")), text
 
 
 @pytest.mark.parametrize(
@@ -57,7 +43,6 @@ def refused(message: str, loader: Callable[..., Any], path: str, **options: Any)
     [
         (datasets.hotpotqa, HOTPOT, {"_id": MISSING}, "Object missing required field `_id`"),
         (datasets.hotpotqa, HOTPOT, {"question": " "}, r"Expected `str` matching regex '\\S' - at `$.question`"),
-        (datasets.hotpotqa, HOTPOT, {"answer": None}, "Expected `str`, got `null` - at `$.answer`"),
         (datasets.hotpotqa, HOTPOT, {"context": [["T", ["x", 1]]]}, "got `int` - at `$.context[0][1][1]`"),
         (datasets.twowikimultihopqa, HOTPOT, {"supporting_facts": [["T"]]}, "length 2 - at `$.supporting_facts[0]`"),
         (datasets.strategyqa, STRATEGY, {"answer": "yes"}, "Expected `bool`, got `str` - at `$.answer`"),
@@ -66,12 +51,11 @@ def refused(message: str, loader: Callable[..., Any], path: str, **options: Any)
         (datasets.musique, MUSIQUE, {"id": "x"}, r"Expected `str` matching regex '^\\dhop\\d?__' - at `$.id`"),
         (datasets.nq_open, NQ, {"answers": MISSING}, "expected a field `answers`, `answer` or `golden_answers`"),
         (datasets.nq_open, NQ, {"answers": "a"}, "Expected `array | null`, got `str` - at `$.answers`"),
-        (datasets.triviaqa, ONE, {"passages": ["Doc 2: x"]}, "`passages`: expected 'Document n (Title: title): text'"),
-        (datasets.realtimeqa, REALTIME, {"answer": ["3"]}, "`answer`: expected indices of `choices`, found '3'"),
+        (datasets.triviaqa, ONE, {"passages": ["Doc 2: x"]}, r"matching regex '(?s)^Document … at `$.passages[0]`"),
+        (datasets.realtimeqa, REALTIME, {"answer": ["4"]}, "Invalid enum value '4' - at `$.answer[0]`"),
         (datasets.ircot, IRCOT, {"answers_objects": [{"spans": []}]}, ">= 1 - at `$.answers_objects[0].spans`"),
-        (datasets.flashrag, FLASH, {"metadata": []}, "Expected `object | null`, got `array` - at `$.metadata`"),
+        (datasets.flashrag, FLASH, {"metadata": []}, "Expected `object`, got `array` - at `$.metadata`"),
         (datasets.plain, ONE, {"gold_id": ["p"]}, "`gold_id` is not a field, did you mean `gold_ids`? (id, "),
-        (datasets.plain, ONE, {"task": "long"}, "Invalid enum value 'long' - at `$.task`"),
         (datasets.plain, ONE, {"qa_pairs": [{"question": "p"}]}, "required field `answers` - at `$.qa_pairs[0]`"),
     ],
 )  # fmt: skip
@@ -80,9 +64,8 @@ def test_a_malformed_record_is_refused_with_file_record_and_field(
 ) -> None:
     changed = {key: value for key, value in (record | changes).items() if value is not MISSING}
     for file, location in (("f.jsonl", "f.jsonl, line 2"), ("f.json", "f.json, record index 1")):
-        if loader is datasets.plain and file == "f.json":
-            continue
-        refused(f"{location} … {problem}", loader, write(tmp_path / file, [record, changed]))
+        if loader is not datasets.plain or file == "f.jsonl":
+            refused(f"{location} … {problem}", loader, write(tmp_path / file, [record, changed]))
 
 
 @pytest.mark.parametrize(
@@ -90,23 +73,23 @@ def test_a_malformed_record_is_refused_with_file_record_and_field(
     [
         (datasets.hotpotqa, "f.json", b'{"a": 1}', "f.json: Expected `array`, got `object`"),
         (datasets.hotpotqa, "f.json", b"", "f.json: Input data was truncated"),
-        (datasets.hotpotqa, "f.json", b'[{"a": }]', "f.json: JSON is malformed: invalid character (byte 7)"),
         (datasets.hotpotqa, "f.json", b"[3]", "f.json, record index 0: Expected `object`, got `int`"),
+        (datasets.hotpotqa, "f.json", [HOTPOT], "f.json: holds none of the papers' 500 questions (dataset.hotpotqa."),
         (datasets.squad, "f.json", {"data": [ARTICLE | {"title": 3}]}, "f.json: Expected `str` … at `$.data[0].title`"),
-        (datasets.crud, "f.json", CRUD | {"questanswer_2docs": CRUD["questanswer_1doc"]}, "2docs: expected 2 texts"),
+        (datasets.crud, "f.json", CRUD | {"questanswer_2docs": [3]}, "f.json, questanswer_2docs: Expected `object`"),
         (datasets.webquestions, "f.jsonl", b'\n\n{"a"}\n', "f.jsonl, line 3: JSON is malformed"),
         (datasets.webquestions, "f.jsonl", b"\n\xff\n", "f.jsonl, line 2: not valid UTF-8 (invalid start byte)"),
         (datasets.webquestions, "f.jsonl", rb'{"question": "\udc00 and"}', "f.jsonl, line 1: JSON is malformed"),
         (datasets.webquestions, "f.jsonl", b"", "f.jsonl: holds no questions; put the data set's file there or set"),
         (datasets.webquestions, "f.jsonl", [ONE, ONE | {"id": "2"}, ONE], "the question id '1' is used 2 times"),
         (datasets.webquestions, "f.jsonl.gz", b"\x1f\x8b", "f.jsonl.gz, after line 0: cannot be read on ("),
-        (datasets.nq_open, "f.jsonl", [ONE | {"ctxs": [{"id": 7, "title": t, "text": "x"} for t in "TU"]}], "'7' stand"),
     ],
 )  # fmt: skip
 def test_a_broken_file_is_named(
     tmp_path: Path, loader: Callable[..., Any], file: str, content: Any, problem: str
 ) -> None:
-    refused(problem, loader, write(tmp_path / file, content))
+    options = {"questions": "papers"} if content == [HOTPOT] else {}
+    refused(problem, loader, write(tmp_path / file, content), **options)
 
 
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
@@ -116,24 +99,28 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
         refused(f"q.jsonl, line 1, `gold_ids` … p.jsonl has no '{value}'", datasets.plain, path, corpus=corpus)
     write(tmp_path / "p.jsonl", [{"id": "p1", "Title": "T", "text": "x"}])
     refused("p.jsonl, line 1: `Title` is not a field, did you mean `title`?", datasets.plain, path, corpus=corpus)
-    path = write(tmp_path / "s.json", [STRATEGY])
-    other = write(tmp_path / "p.json", {"Pim-1": OFFICIAL["Pim-1"]})
-    refused("record index 0, `evidence`: expected paragraphs of p.json", datasets.strategyqa, path, corpus=other)
     path = write(tmp_path / "qa.jsonl", [REALTIME])
     results = write(tmp_path / "r.jsonl", [{"question_id": "v_0", "search_result": []}])
     refused("r.jsonl: the question 'v_0' is not in qa.jsonl", datasets.realtimeqa, path, search_results=results)
-    refused("set either search_results or corpus", datasets.realtimeqa, path, search_results=results, corpus=results)
 
 
-@pytest.mark.parametrize("loader", [getattr(datasets, name) for name in datasets.__all__ if name != "DataError"])
-def test_a_missing_file_is_named_with_the_option(tmp_path: Path, loader: Callable[..., Any]) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=r"/gone: no such file; put it there \(see `rag-notes download`\) or set"
-    ):
+@pytest.mark.parametrize("name", choices("dataset"))
+def test_every_configuration_fits_its_loader_which_names_a_missing_file(tmp_path: Path, name: str) -> None:
+    text = (CONF / "dataset" / f"{name}.yaml").read_text(encoding="utf-8")
+    assert text.startswith(f"# @package dataset.{name}\n") and "icence: " in text
+    options = yaml.safe_load(text)
+    loader = getattr(datasets, options.pop("_target_").removeprefix("rag_notes.datasets."))
+    assert set(options) == {*inspect.signature(loader).parameters, "offset", "limit"}
+    assert (options["name"], options["offset"], options["limit"]) == (name, "${offset}", "${limit}")
+    with pytest.raises(ConfigError, match=rf"dataset\.{name}\.lim: no such option; did you mean limit"):
+        load_config([f"dataset={name}", f"+dataset.{name}.lim=1"])
+    with pytest.raises(ConfigError, match=rf"dataset\.{name}\.name: .*expected a name that file names can hold"):
+        load_config([f"dataset={name}", f"dataset.{name}.name=../x"])
+    message = r"/gone: no such file; put it there \(see `rag-notes download`\) or set dataset\."
+    with pytest.raises(FileNotFoundError, match=message):
         loader(str(tmp_path / "gone"))
-    path = write(tmp_path / "q.jsonl", [ONE])
-    with pytest.raises(FileNotFoundError, match=r"/gone.jsonl: no such file; .* or set dataset\.mine\.corpus=PATH"):
-        datasets.webquestions(path, name="mine", corpus=str(tmp_path / "gone.jsonl"))
+    with pytest.raises(FileNotFoundError, match=r"gone.jsonl: no such file; .* or set dataset\.mine\.corpus=PATH"):
+        datasets.webquestions(write(tmp_path / "q.jsonl", [ONE]), name="mine", corpus=str(tmp_path / "gone.jsonl"))
 
 
 def test_a_byte_order_mark_and_other_separators_of_lines_are_read(tmp_path: Path) -> None:
@@ -149,12 +136,10 @@ def test_a_byte_order_mark_and_other_separators_of_lines_are_read(tmp_path: Path
     [
         ("c.jsonl", '{"id": 1, "text": "x"}\n\n{"id": 2, "text": "y"}', [("1", "", "x"), ("2", "", "y")]),
         ("c.jsonl", '{"id": "1", "contents": "T\\nx\\ny"}\n', [("1", "T", "x\ny")]),
-        ("c.jsonl", '{"id": "1", "title": "T", "contents": "x\\ny", "more": 0}\n', [("1", "T", "x\ny")]),
         ("c.jsonl", '\ufeff{"id": "é", "text": "x"}\r\n\u3000\r\n{"id": "2", "text": "\u2028y"}\r\n', [("é", "", "x"), ("2", "", "\u2028y")]),  # noqa: E501
         ("c.tsv", 'id\ttext\ttitle\n1\t"a ""b"" c"\tT\n2\tplain\t\n', [("1", "T", 'a "b" c'), ("2", "", "plain")]),
         ("c.tsv", "\nid\ttext\ttitle\r\n1\tx\tT\r\n", [("1", "T", "x")]),
         ("c.jsonl", "", []),
-        ("c.tsv", "id\ttext\ttitle\n", []),
         ("c.txt", " 新闻一 \r\n\n新闻二\n新闻一\n", [("新闻一", "", "新闻一"), ("新闻二", "", "新闻二")]),
     ],
 )  # fmt: skip
@@ -173,13 +158,11 @@ def test_corpus_layouts(tmp_path: Path, file: str, content: str, passages: list[
     [
         ("c.csv", "", "expected a file that ends in .jsonl, .tsv or .txt"),
         ("c.jsonl", '{"id": "1", "text": "x"}\n{"id": "1", "text": "y"}', "c.jsonl, line 2: … already used"),
-        ("c.jsonl", '{"id": "1", "text": " "}', "c.jsonl, line 1: expected a `text`, or `contents` of a title"),
         ("c.jsonl", '{"id": "1", "contents": "T"}', "c.jsonl, line 1: expected a `text`, or `contents`"),
         ("c.jsonl", '{"id": true, "text": "x"}', "c.jsonl, line 1: Expected `int | str | null`"),
         ("c.jsonl", '{"title": "T", "text": "x"}', "c.jsonl, line 1: expected an `id`"),
         ("c.tsv", "text\ttitle\n", "c.tsv, line 1: expected the header id, text, title"),
         ("c.tsv", "id\ttext\ttitle\n1\tx\n", "c.tsv, line 2: expected 3 columns (id, text, title), found 2"),
-        ("c.tsv", "id\ttext\ttitle\n1\t\tT\n", "c.tsv, line 2: expected a `text`"),
         ("c.txt", b"fine\ncaf\xe9\n", "c.txt, line 2: not valid UTF-8"),
     ],
 )  # fmt: skip
@@ -202,10 +185,8 @@ def test_a_folder_is_read_in_the_order_of_its_file_names_and_once_finished(tmp_p
 
 
 def trivia(path: Path, paragraphs: list[tuple[str, str]]) -> Dataset:
-    records = [
-        {"id": index, "question": "q", "answers": ["a"], "passages": [f"Document 1 (Title: {title}): {text}"]}
-        for index, (title, text) in enumerate(paragraphs)
-    ]
+    texts = [f"Document 1 (Title: {title}): {text}" for title, text in paragraphs]
+    records = [ONE | {"id": index, "passages": [text]} for index, text in enumerate(texts)]
     return datasets.triviaqa(write(path, records))
 
 
@@ -237,26 +218,3 @@ def test_offset_and_limit_cut_the_questions_but_not_the_pool(
     assert cut(whole, limit=3) == whole
     with pytest.raises(DataError, match=r"offset=3, limit=None leave none of its 3 questions"):
         cut(whole, offset=3)
-
-
-def test_the_papers_questions_have_to_be_in_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "h.json", [HOTPOT])
-    message = "h.json: holds none of the papers' 500 questions (dataset.hotpotqa.questions=papers); expected the offi"
-    refused(message, datasets.hotpotqa, path, questions="papers")
-
-
-@pytest.mark.parametrize("name", choices("dataset"))
-def test_every_configuration_fits_its_loader(name: str) -> None:
-    text = (CONF / "dataset" / f"{name}.yaml").read_text(encoding="utf-8")
-    assert text.startswith(f"# @package dataset.{name}\n") and "icence: " in text
-    options = yaml.safe_load(text)
-    loader = load_target(options.pop("_target_"))
-    assert set(options) == {*inspect.signature(loader).parameters, "offset", "limit"}
-    assert (options["name"], options["offset"], options["limit"]) == (name, "${offset}", "${limit}")
-    with pytest.raises(ConfigError, match=rf"dataset\.{name}\.lim: no such option; did you mean limit"):
-        load_config([f"dataset={name}", f"+dataset.{name}.lim=1"])
-
-
-def test_a_name_that_leads_out_of_a_folder_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.mini\.name: .*expected a name that file names can hold"):
-        load_config(["dataset=mini", "dataset.mini.name=../x"])

@@ -63,7 +63,7 @@ NQ: Record = {
 }
 SINGERS = ["Document 1 (Title: Leon (singer)): He (as said): sang.\nTwice.", "Document 2(Title: Song): A song."]
 REALTIME: Record = {
-    "question_id": "w_0", "question_sentence": "Who won?", "choices": ["Ann", "Bo", "Cy"], "answer": ["2", "0"],
+    "question_id": "w_0", "question_sentence": "Who won?", "choices": ["Ann", "Bo", "Cy", "None"], "answer": ["2", "0"],
 }
 RESULTS = {"question_id": "w_0", "search_result": [{"title": "", "text": "Cy won today."}, {"title": "Cy", "text": ""}]}
 ASQA: Record = {
@@ -126,11 +126,6 @@ CASES: dict[str, tuple[Callable[..., Dataset], Files, Record, list[Question], li
         datasets.strategyqa, {"path": ("s.json", [STRATEGY | {"answer": True}]), "corpus": ("p.jsonl", LINES)}, {},
         [Question("s1", STRATEGY["question"], ("yes",), (), PIM[0], ("p2", "p1", "p0"), "yes_no")],
         [Passage("p2", "Pim", "One.\nStill one.")],
-    ),
-    "strategyqa-other-corpus": (
-        datasets.strategyqa, {"path": ("s.json", [STRATEGY]), "corpus": ("c.jsonl", PLAIN_CORPUS)}, {},
-        [Question("s1", STRATEGY["question"], ("no",), (), PIM[0], task="yes_no")],
-        [Passage("p1", "T", "正文")],
     ),
     "squad": (
         datasets.squad, {"path": ("s.json", {"version": "1.1", "data": [ARTICLE]})}, {},
@@ -209,8 +204,7 @@ def test_a_valid_file_is_read(name: str, tmp_path: Path) -> None:
 
 def mutated(content: bytes, draw: random.Random) -> bytes:
     """One change: a value in the place of another one, a cut, or a part that is left out."""
-    marks = [index for index, byte in enumerate(content) if byte in b":[,"]
-    start = draw.choice(marks) + 1
+    start = draw.choice([index for index, byte in enumerate(content) if byte in b":[,"]) + 1
     end = next((index for index in range(start, len(content)) if content[index] in b",]}"), len(content))
     changes = [content[:start] + draw.choice(VALUES) + content[end:]] * 3
     return draw.choice([*changes, content[:start], content[:start] + content[draw.randrange(start, len(content)) :]])
@@ -220,17 +214,15 @@ def mutated(content: bytes, draw: random.Random) -> bytes:
 def test_a_mutated_file_is_read_or_refused_by_name(name: str, tmp_path: Path) -> None:
     load, files, options, _, _ = CASES[name]
     draw, refusals = random.Random(name), 0
-    paths = {option: str(tmp_path / file) for option, (file, _) in files.items()}
+    paths = {option: tmp_path / file for option, (file, _) in files.items()}
     for _ in range(40):
-        contents = {option: as_bytes(file, content) for option, (file, content) in files.items()}
-        changed = draw.choice(sorted(files))
-        contents[changed] = mutated(contents[changed], draw)
-        for option, content in contents.items():
-            Path(paths[option]).write_bytes(content)
+        for option, (file, content) in files.items():
+            paths[option].write_bytes(as_bytes(file, content))
+        changed = paths[draw.choice(sorted(files))]
+        changed.write_bytes(mutated(changed.read_bytes(), draw))
         try:
-            load(**paths, **options)
+            load(**{option: str(path) for option, path in paths.items()}, **options)
         except DataError as error:
             refusals += 1
-            assert any(path in str(error) for path in paths.values()), error
-            assert len(str(error)) < 1000
+            assert len(str(error)) < 1000 and any(str(path) in str(error) for path in paths.values()), error
     assert refusals

@@ -4,13 +4,12 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
 import rag_notes.datasets as datasets
 from rag_notes.files import SHIPPED
-from rag_notes.types import Dataset, Question
+from rag_notes.types import Dataset
 from tests.samples import samples
 
 HOTPOT, WIKI = "hotpotqa/dev_distractor.sample200.json", "2wikimultihopqa/dev.sample500.json"
@@ -69,15 +68,6 @@ def test_the_mini_sets_are_read_as_they_were(suffix: str, checksum: str) -> None
     data = datasets.plain(str(folder / f"questions{suffix}.jsonl"), corpus=str(folder / f"passages{suffix}.jsonl"))
     records = [[asdict(question) for question in data.questions], [asdict(passage) for passage in data.corpus]]
     assert hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest() == checksum
-
-
-def test_crud_news_are_a_corpus(tmp_path: Path) -> None:
-    record = {"ID": "1", "news1": "一", "questions": "谁？", "answers": "我"}
-    path = tmp_path / "split_merged.json"
-    path.write_text(json.dumps({"questanswer_1doc": [record], "questanswer_2docs": [], "questanswer_3docs": []}))
-    data = datasets.crud(str(path), corpus=str(samples("crud/news_documents.sample400.txt")))
-    assert data.questions == (Question("1doc-1", "谁？", ("我",), (), (), (), "news", "questanswer_1doc", 0, "zh"),)
-    assert (len(data.corpus), data.corpus[1].id[:19]) == (400, "2023_08_11_15_10_正文")
 
 
 @pytest.mark.parametrize(

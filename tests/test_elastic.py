@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,11 @@ import rag_notes.datasets as datasets
 from rag_notes.cli import main
 from rag_notes.config import build_datasets, build_retriever, load_config
 from rag_notes.datasets.corpus import passage_line
-from rag_notes.retrieval.base import RetrieverError, corpus_checksum
+from rag_notes.retrieval.base import RetrieverError, measure
 from rag_notes.retrieval.bm25 import bm25
-from rag_notes.retrieval.cached import cached
 from rag_notes.retrieval.elastic import ElasticsearchBM25, ElasticsearchKNN
-from rag_notes.retrieval.encoders import Vectors
-from rag_notes.types import Hit, Passage
-from tests.corpora import BIRDS, plain_bm25, plain_words, random_corpus
+from rag_notes.types import Passage
+from tests.corpora import BIRDS, CHINESE, ids, plain_bm25, plain_words, random_corpus
 from tests.elastic import Secured, free_port, make_certificate
 from tests.elastic_proxy import Forward, Meddle, Proxy
 from tests.embeddings import EmbeddingServer
@@ -33,7 +31,6 @@ from tests.samples import samples
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(600)]  # one server at a time
 
 CHUNK = ElasticsearchBM25.chunk
-CHINESE = [Passage("a", "青瓷", "青瓷在窑炉中烧成，釉色青绿。"), Passage("b", "潮汐", "月亮的引力使海水涨落。")]
 names = (f"test-{os.getpid()}-{number}" for number in itertools.count())
 
 
@@ -52,18 +49,6 @@ def indexed(server: Secured, corpus: Sequence[Passage], kind: str = "bm25", **se
     return retriever
 
 
-def ids(hits: Sequence[Hit]) -> list[str]:
-    return [hit.passage.id for hit in hits]
-
-
-def forward_all(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
-    return forward(body)
-
-
-def is_bulk(path: str) -> bool:
-    return path.partition("?")[0].endswith("_bulk")
-
-
 # BM25
 
 
@@ -71,15 +56,14 @@ def is_bulk(path: str) -> bool:
 def test_scores_are_those_of_an_independent_bm25_whatever_the_shards(
     admin: Secured, k1: float, b: float, shards: int
 ) -> None:
-    corpus = random_corpus(60, seed=1)
+    corpus, queries = random_corpus(60, seed=1), ["v", "w x", "z z y", "x unknown v"]
     documents = [plain_words(f"{passage.title} {passage.text}") for passage in corpus]
-    retriever = indexed(admin, corpus, k1=k1, b=b, shards=shards)
-    queries = ["v", "w x", "z z y", "x unknown v"]
-    for query, hits in zip(queries, retriever.search(queries, 25), strict=True):
+    rankings = indexed(admin, corpus, k1=k1, b=b, shards=shards).search(queries, 25)
+    for query, hits in zip(queries, rankings, strict=True):
         scores = [round((k1 + 1) * score, 5) for score in plain_bm25(documents, query.split(), k1, b)]
-        ranking = sorted((-score, one.id) for one, score in zip(corpus, scores, strict=True) if score)[:25]
-        assert ids(hits) == [name for _, name in ranking]
-        assert [hit.score for hit in hits] == pytest.approx([-score for score, _ in ranking], rel=1e-4)
+        expected = sorted((-score, one.id) for one, score in zip(corpus, scores, strict=True) if score)[:25]
+        assert ids(hits) == [name for _, name in expected]
+        assert [hit.score for hit in hits] == pytest.approx([-score for score, _ in expected], rel=1e-4)
         assert {hit.passage for hit in hits} <= set(corpus)
 
 
@@ -88,18 +72,18 @@ def test_the_score_of_a_title_is_weighted_and_fields_are_chosen(admin: Secured) 
     hits = indexed(admin, corpus, title_weight=3.0).search(["x v"], 40)[0]
     titles = plain_bm25([plain_words(one.title) for one in corpus], ["x", "v"])
     texts = iter(plain_bm25([plain_words(one.text) for one in corpus if one.text], ["x", "v"]))
-    scores = {
-        one.id: 2.2 * (3 * title + (next(texts) if one.text else 0)) for one, title in zip(corpus, titles, strict=True)
-    }
-    assert {hit.passage.id: hit.score for hit in hits} == pytest.approx(
-        {name: score for name, score in scores.items() if score}, rel=1e-4
-    )
+    pairs = [(one.id, 3 * t + (next(texts) if one.text else 0)) for one, t in zip(corpus, titles, strict=True)]
+    scores = {name: 2.2 * score for name, score in pairs if score}
+    assert {hit.passage.id: hit.score for hit in hits} == pytest.approx(scores, rel=1e-4)
     text_alone = indexed(admin, BIRDS, fields=["text"])
     assert [ids(hits) for hits in text_alone.search(["kingfisher", "oak", "acorns"], 5)] == [["p2"], [], ["p3"]]
 
 
-def test_the_default_agrees_with_embedded_bm25_on_real_questions(admin: Secured) -> None:
-    data = datasets.hotpotqa(str(next(iter(sorted(samples("hotpotqa").glob("*.json"))))))
+def test_the_default_agrees_with_embedded_bm25_on_real_questions_and_knows_chinese(admin: Secured) -> None:
+    chinese = indexed(admin, CHINESE, analyzer="auto")  # two characters that stand together are a term
+    assert chinese.describe()["analyzer"] == "cjk"
+    assert [ids(hits) for hits in chinese.search(["青绿", "大运", "绿青"], 2)] == [["z1"], ["z2"], []]
+    data = datasets.hotpotqa(str(min(samples("hotpotqa").glob("*.json"))))
     questions = [question.question for question in data.questions]
     embedded = bm25(data.corpus, cache=None).search(questions, 5)
     server = indexed(admin, data.corpus, analyzer="auto", shards=2)
@@ -109,25 +93,17 @@ def test_the_default_agrees_with_embedded_bm25_on_real_questions(admin: Secured)
     assert sum(set(ids(a)) == set(ids(b)) for a, b in pairs) > 0.9 * len(questions)
 
 
-def test_the_default_for_chinese_finds_two_characters_that_stand_together(admin: Secured) -> None:
-    retriever = indexed(admin, CHINESE, analyzer="auto")
-    assert retriever.describe()["analyzer"] == "cjk"
-    assert [ids(hits) for hits in retriever.search(["引力", "窑炉", "炉窑"], 2)] == [["b"], ["a"], []]
-
-
 def test_a_search_that_cannot_be_is_refused_and_a_description_says_what_decides_the_ranking(admin: Secured) -> None:
     retriever = indexed(admin, BIRDS, k1=0.9, title_weight=2.0, index=(name := next(names)))
     assert retriever.search([], 3) == []
     with pytest.raises(ValueError, match="top_k is 0"):
         retriever.search(["water"], 0)
-    with pytest.raises(TypeError, match="one string"):
-        retriever.search("water", 3)
     with pytest.raises(ValueError, match=r"refused the search: .*window is too large"):
         retriever.search(["water"], 100_000)
     described = retriever.describe()
     assert described.pop("index").startswith(f"{name}-")
     settings = {"analyzer": "standard", "k1": 0.9, "b": 0.75, "fields": ["title", "text"], "title_weight": 2.0}
-    corpus = {"passages": 4, "sha256": corpus_checksum(BIRDS)}
+    corpus = {"passages": 4, "sha256": measure(BIRDS).sha256}
     assert described == {"name": "elasticsearch", **settings, "server": "9.2.4", "corpus": corpus}
 
 
@@ -136,20 +112,6 @@ def test_a_search_that_cannot_be_is_refused_and_a_description_says_what_decides_
 
 WORDS = [f"{first}{second}" for first in "bdfghk" for second in ("an", "el", "in", "or", "um", "ash", "eck", "ill")]
 QUERIES = ["ban del fin", "hum", "gash keck", "dor dor bill kan", "unknown"]
-
-
-class ScaledEncoder(WordEncoder):
-    """Gives vectors of length 1, or with `normalize=False` longer ones for longer texts."""
-
-    def __init__(self, dimensions: int = 24, *, normalize: bool = True, **options: Any) -> None:
-        super().__init__(dimensions, **options)
-        self.normalize = normalize
-
-    def describe(self) -> dict[str, Any]:
-        return super().describe() | {"normalize": self.normalize}
-
-    def _vector(self, text: str) -> Vectors:
-        return super()._vector(text) * np.float32(1 if self.normalize else len(text.split()) / 2)
 
 
 def passages(size: int) -> list[Passage]:
@@ -168,17 +130,12 @@ def dense_rankings(corpus: Sequence[Passage], encoder: WordEncoder, folder: Path
     return DenseRetriever(corpus, encoder=encoder, batch_size=8, cache=str(folder)).search(queries, k)
 
 
-@pytest.mark.parametrize(
-    ("normalize", "index_type", "shards"), [(True, "flat", 2), (False, "flat", 1), (False, "hnsw", 3)]
-)
-def test_inner_products_are_those_of_dense_retrieval(
-    admin: Secured, tmp_path: Path, normalize: bool, index_type: str, shards: int
-) -> None:
-    corpus, encoder = passages(200), ScaledEncoder(normalize=normalize)
-    retriever = indexed(admin, corpus, "knn", encoder=encoder, index_type=index_type, shards=shards)
-    for hits, ranking in zip(
-        retriever.search(QUERIES, 60), dense_rankings(corpus, encoder, tmp_path, QUERIES, 60), strict=True
-    ):
+@pytest.mark.parametrize("settings", [{"index_type": "flat", "shards": 2}, {"index_type": "flat"}, {"shards": 3}])
+def test_inner_products_are_those_of_dense_retrieval(admin: Secured, tmp_path: Path, settings: dict[str, Any]) -> None:
+    corpus, encoder = passages(200), WordEncoder(normalize=settings.get("shards") == 2)
+    retriever = indexed(admin, corpus, "knn", encoder=encoder, **settings)
+    expected = dense_rankings(corpus, encoder, tmp_path, QUERIES, 60)
+    for hits, ranking in zip(retriever.search(QUERIES, 60), expected, strict=True):
         assert ids(hits) == ids(ranking)
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in ranking], rel=1e-5, abs=1e-5)
         assert {hit.passage for hit in hits} <= set(corpus)
@@ -196,38 +153,34 @@ def test_more_candidates_find_more_and_ties_are_in_the_order_of_the_ids(admin: S
         recalls.append(sum(len(set(ids(hits)) & set(ids(ranking))) for hits, ranking in pairs) / 1000)
     assert 0.5 < recalls[0] <= recalls[1]
     assert recalls[1] > 0.95
-    equal = [f"p{number:03}" for number in np.random.default_rng(0).permutation(150)]
-    tied = [Passage(name, "", "ban del") for name in equal] + passages(20)
-    (hits,) = indexed(admin, tied, "knn", shards=2).search(["ban del"], 7)
-    assert ids(hits) == [f"p{number:03}" for number in range(7)]
     assert [len(hits) for hits in retriever.search(["ban"] * 600, 1)] == [1] * 600  # more than a request takes
-    assert len(indexed(admin, passages(60), "knn", candidates=1).search(["ban"], 10_000)[0]) == 60
+    tied = [Passage(f"p{number:03}", "", "ban del") for number in np.random.default_rng(0).permutation(150)]
+    ties = indexed(admin, [*tied, *passages(20)], "knn", shards=2)
+    assert ids(ties.search(["ban del"], 7)[0]) == [f"p{number:03}" for number in range(7)]
+    assert len(ties.search(["ban"], 10_000)[0]) == 170
 
 
 def test_bm25_and_knn_of_one_server_are_a_hybrid_from_options(
-    admin: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    admin: Secured, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, options = next(names), ["dataset=mini", "retriever=hybrid"]
-    common = {"hosts": f"[{admin.url}]", "ca_file": admin.ca_file, "replicas": "0"}
     with EmbeddingServer() as endpoint:
-        encoder = {"encoder.base_url": endpoint.base_url, "encoder.api_key_variable": "NO_SUCH_KEY"}
-        parts = {
-            "first": ("elasticsearch", {"analyzer": "standard", "index": f"{name}-text"}),
-            "second": ("elasticsearch_knn", {"index": f"{name}-vectors", "index_type": "flat"} | encoder),
-        }
-        for part, (choice, settings) in parts.items():
+        encoder = [f"encoder.base_url={endpoint.base_url}", "encoder.api_key_variable=NO_SUCH_KEY"]
+        for part, choice, settings in [
+            ("first", "elasticsearch", ["analyzer=standard"]),
+            ("second", "elasticsearch_knn", ["index_type=flat", *encoder]),
+        ]:
+            settings += [f"hosts=[{admin.url}]", f"ca_file={admin.ca_file}", "replicas=0", f"index={name}-{part}"]
+            command = ["index", "dataset=mini", f"retriever={choice}", *(f"retriever.{one}" for one in settings)]
             group = ["retriever/encoder=embeddings_api"] if part == "second" else []
-            values = [f"retriever.{key}={value}" for key, value in (common | settings).items()]
-            assert main(["index", "dataset=mini", f"retriever={choice}", *group, *values]) == 0
-            options.append(f"retriever@retriever.{part}={choice}")
-            options += [f"retriever.{part}.{key}={value}" for key, value in (common | settings).items()]
-        assert f"{name}-vectors: 297 passages" in capsys.readouterr().out
+            assert main([*command, *group]) == 0
+            options += [f"retriever@retriever.{part}={choice}", *(f"retriever.{part}.{one}" for one in settings)]
+        assert f"{name}-second: 297 passages" in capsys.readouterr().out
         config = load_config([*options, "retriever/encoder@retriever.second.encoder=embeddings_api"])
         (dataset,) = build_datasets(config)
         retriever = build_retriever(config, dataset.corpus)
-        passage = dataset.corpus[3]
-        (hits,) = retriever.search([f"{passage.title}\n{passage.text}"], 5)
-    assert hits[0].passage == passage
+        (hits,) = retriever.search([f"{dataset.corpus[3].title}\n{dataset.corpus[3].text}"], 5)
+    assert hits[0].passage == dataset.corpus[3]
     assert retriever.name == "elasticsearch+elasticsearch_knn"
 
 
@@ -251,15 +204,12 @@ def test_an_index_of_something_else_is_refused_with_the_difference(
 ) -> None:
     if admin.ask("GET", f"/_alias/fixed-{kind}") is None:
         indexed(admin, BIRDS, kind, index=f"fixed-{kind}")
-    other: dict[str, Any] = {"corpus": BIRDS, "kind": kind} | settings
-    with pytest.raises(
-        RetrieverError, match=rf"is another index: (.*; )?{difference}.*type `rag-notes index retriever="
-    ):
-        make(admin, **other, index=f"fixed-{kind}").search(["water"], 2)
+    other: dict[str, Any] = {"corpus": BIRDS, "kind": kind, "index": f"fixed-{kind}"} | settings
+    with pytest.raises(RetrieverError, match=rf"is another index: (.*; )?{difference}.*`rag-notes index retriever="):
+        make(admin, **other).search(["water"], 2)
     if kind == "knn":  # what only a search depends on can change
-        assert make(
-            admin, BIRDS, "knn", index="fixed-knn", encoder=WordEncoder(instruction="find: "), candidates=7
-        ).search(["water"], 2)
+        changed = {"encoder": WordEncoder(instruction="find: "), "candidates": 7}
+        assert make(admin, BIRDS, "knn", index="fixed-knn", **changed).search(["water"], 2)
 
 
 def test_an_index_that_is_missing_lost_a_passage_or_is_a_strangers_is_refused(admin: Secured) -> None:
@@ -322,11 +272,10 @@ def test_a_killed_load_continues_and_gives_the_same_index(admin: Secured, tmp_pa
     corpus = [passage for passage in random_corpus(5 * CHUNK, seed=3) if passage.text][: 3 * CHUNK + 100]
     (tmp_path / "corpus.jsonl").write_text("".join(map(passage_line, corpus)), encoding="utf-8")
     (tmp_path / "questions.jsonl").write_text('{"id": "q", "question": "v w?"}\n', encoding="utf-8")
-    bulks = itertools.count(1)
-    under_way, over = threading.Event(), threading.Event()
+    bulks, under_way, over = itertools.count(1), threading.Event(), threading.Event()
 
     def cut(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
-        if is_bulk(path) and next(bulks) == 3:
+        if "_bulk" in path and next(bulks) == 3:
             forward(b"".join(body.splitlines(keepends=True)[:CHUNK]))  # two lines a passage
             under_way.set()
             over.wait()
@@ -351,8 +300,7 @@ def test_a_killed_load_continues_and_gives_the_same_index(admin: Secured, tmp_pa
     [stats] = admin.ask("GET", f"/{name}/_stats/docs")["indices"].values()
     assert (stats["total"]["docs"]["count"], stats["total"]["docs"]["deleted"]) == (len(corpus), 0)
     queries = ["v w", "x", "y z z"]
-    resumed = make(admin, corpus, index=name)
-    assert resumed.search(queries, 50) == indexed(admin, corpus).search(queries, 50)
+    assert make(admin, corpus, index=name).search(queries, 50) == indexed(admin, corpus).search(queries, 50)
 
 
 # faults
@@ -364,11 +312,9 @@ def busy_bulks(times: int) -> Meddle:
     bulks = itertools.count()
 
     def meddle(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
-        number = next(bulks) if is_bulk(path) else times + 1
-        if number < times:
-            return 429, json.dumps({"error": error, "status": 429}).encode()
-        if number > times:
-            return forward(body)
+        number = next(bulks) if "_bulk" in path else times + 1
+        if number != times:
+            return forward(body) if number > times else (429, json.dumps({"error": error, "status": 429}).encode())
         status, answer = forward(b"".join(body.splitlines(keepends=True)[:-4]))
         items = json.loads(answer)["items"] + 2 * [{"create": {"status": 429, "error": error}}]
         return status, json.dumps({"errors": True, "items": items}).encode()
@@ -381,66 +327,39 @@ def test_passages_that_a_busy_server_refuses_are_sent_again(admin: Secured) -> N
         retriever = indexed(admin, BIRDS, hosts=[proxy.url])
         assert len(proxy.sent("_bulk")) == 3
         assert ids(retriever.search(["water"], 5)[0]) == ["p1", "p2"]
-    with (
-        Proxy(busy_bulks(99), admin) as proxy,
-        pytest.raises(RetrieverError, match=r"es_rejected.*same command goes on"),
-    ):
+    with Proxy(busy_bulks(99), admin) as proxy, pytest.raises(RetrieverError, match=r"es_rej.*same command goes on"):
         indexed(admin, BIRDS, hosts=[proxy.url], max_retries=1)
 
 
-def fail_shard(answer: dict[str, Any]) -> None:
-    answer["_shards"] |= {"failed": 1, "successful": answer["_shards"]["total"] - 1}
-    answer["hits"]["hits"] = []
-
-
-def miss_shard(answer: dict[str, Any]) -> None:
-    answer["_shards"]["successful"] -= 1
-
-
-def time_out(answer: dict[str, Any]) -> None:
-    answer["timed_out"] = True
-
-
-def lose_node(answer: dict[str, Any]) -> None:
-    answer.clear()
-    answer |= {"status": 503, "error": {"type": "search_phase_execution_exception", "reason": "a node left"}}
-
-
 @pytest.mark.parametrize("kind", ["bm25", "knn"])
-@pytest.mark.parametrize("change", [fail_shard, miss_shard, time_out, lose_node])
-def test_a_partial_answer_is_asked_for_again_and_never_a_short_list(
-    admin: Secured, kind: str, change: Callable[[dict[str, Any]], None]
-) -> None:
-    def altered(times: int) -> Meddle:
+@pytest.mark.parametrize(
+    "partial",
+    [
+        {"_shards": {"total": 2, "successful": 1, "failed": 1}, "hits": {"hits": []}, "timed_out": False},
+        {"_shards": {"total": 2, "successful": 2, "failed": 0}, "hits": {"hits": []}, "timed_out": True},
+        {"status": 503, "error": {"type": "search_phase_execution_exception", "reason": "a node left"}},
+    ],
+)
+def test_a_partial_answer_is_asked_for_again_and_never_a_short_list(admin: Secured, kind: str, partial: Any) -> None:
+    def first(times: int) -> Meddle:
         batches = itertools.count()
 
         def meddle(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
             status, answer = forward(body)
             if path.endswith("_msearch") and next(batches) < times:
                 value = json.loads(answer)
-                change(value["responses"][0])
-                answer = json.dumps(value).encode()
+                answer = json.dumps(value | {"responses": [partial, *value["responses"][1:]]}).encode()
             return status, answer
 
         return meddle
 
     name, queries = next(names), ["water", "acorns"]
     expected = indexed(admin, BIRDS, kind, index=name, shards=2).search(queries, 3)
-    with Proxy(altered(2), admin) as proxy:
+    with Proxy(first(2), admin) as proxy:
         assert make(admin, BIRDS, kind, index=name, hosts=[proxy.url]).search(queries, 3) == expected
         assert [body.count(b'"sort"') for body in proxy.sent("_msearch")] == [2, 1, 1]
-    with Proxy(altered(9), admin) as proxy, pytest.raises(RetrieverError, match="gave no whole answer 2 times"):
+    with Proxy(first(9), admin) as proxy, pytest.raises(RetrieverError, match="gave no whole answer 2 times"):
         make(admin, BIRDS, kind, index=name, hosts=[proxy.url], max_retries=1).search(queries, 3)
-
-
-def test_searches_that_are_stored_are_not_sent_to_the_server_again(admin: Secured, tmp_path: Path) -> None:
-    name, path = next(names), tmp_path / "responses.sqlite"
-    indexed(admin, BIRDS, index=name)
-    with Proxy(forward_all, admin) as proxy:
-        first = cached(make(admin, BIRDS, index=name, hosts=[proxy.url]), path).search(["water", "acorns"], 3)
-        again = cached(make(admin, BIRDS, index=name, hosts=[proxy.url]), path).search(["acorns", "water", "milk"], 3)
-        assert (again[1], again[0]) == tuple(first)
-        assert [body.count(b'"sort"') for body in proxy.sent("_msearch")] == [2, 1]
 
 
 def test_a_server_killed_while_loading_and_searching_loses_nothing(admin: Secured) -> None:
@@ -449,7 +368,7 @@ def test_a_server_killed_while_loading_and_searching_loses_nothing(admin: Secure
     expected = indexed(admin, corpus).search(["v w", "x"], 50)
 
     def kill_server(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
-        if is_bulk(path) and next(bulks) == 2:
+        if "_bulk" in path and next(bulks) == 2:
             admin.node.kill()
         try:
             return forward(body)
@@ -459,16 +378,14 @@ def test_a_server_killed_while_loading_and_searching_loses_nothing(admin: Secure
     with Proxy(kill_server, admin) as proxy:
         with pytest.raises(RetrieverError, match="once the server is well, the same command goes on"):
             indexed(admin, corpus, index=name, hosts=[proxy.url], max_retries=1)
-        admin.node.start()
-        admin.wait()
+        admin.start()
         retriever = make(admin, corpus, index=name, hosts=[proxy.url], max_retries=1)
         assert f"{len(corpus) - CHUNK} of them loaded now" in retriever.build_index(progress=False)
         assert retriever.search(["v w", "x"], 50) == expected
         admin.node.kill()
         with pytest.raises(RetrieverError, match="gone"):
             retriever.search(["v w", "x"], 50)
-        admin.node.start()
-        admin.wait()
+        admin.start()
         assert retriever.search(["v w", "x"], 50) == expected
 
 
@@ -483,13 +400,12 @@ def test_users_and_keys_can_do_what_they_may(admin: Secured, monkeypatch: pytest
 
     name = next(names)
     reader, indexer = new_key(), new_key("manage", "create_doc")
-    with monkeypatch.context() as environment:
-        environment.setenv("ELASTICSEARCH_PASSWORD", "swordfish-3")
-        with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USER and") as refusal:
-            make(admin, BIRDS, index=name).describe()
-        assert "swordfish" not in str(refusal.value)
-    monkeypatch.delenv("ELASTICSEARCH_USER")
-    monkeypatch.delenv("ELASTICSEARCH_PASSWORD")
+    monkeypatch.setenv("ELASTICSEARCH_PASSWORD", "swordfish-3")
+    with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USER and") as refusal:
+        make(admin, BIRDS, index=name).describe()
+    assert "swordfish" not in str(refusal.value)
+    for variable in ("ELASTICSEARCH_USER", "ELASTICSEARCH_PASSWORD"):
+        monkeypatch.delenv(variable)
     monkeypatch.setenv("ELASTICSEARCH_API_KEY", indexer)
     indexed(admin, BIRDS, index=name)
     monkeypatch.setenv("READERS_KEY", reader)
@@ -515,7 +431,6 @@ def test_a_certificate_is_checked(admin: Secured, tmp_path: Path) -> None:
     [
         ({}, {"ELASTICSEARCH_API_KEY": "secret-key"}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
         ({}, {"ELASTICSEARCH_PASSWORD": ""}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
-        ({"hosts": []}, {}, r"retriever.hosts=\[\]"),
         ({"hosts": ["http://127.0.0.1"]}, {}, "retriever.hosts=.*127.0.0.1"),
         ({"hosts": ["http://a:1", "https://me:secret@b:1"]}, {}, "retriever.hosts has a password in it"),
         ({"fields": ["text"], "title_weight": 2.0}, {}, "title_weight needs both"),
@@ -541,11 +456,8 @@ def test_settings_that_cannot_be_are_refused_without_a_server(
     ],
 )
 def test_a_server_of_another_kind_is_an_error(status: int, body: bytes, message: str) -> None:
-    with Proxy(lambda *_: (status, body)) as proxy:
-        retriever = ElasticsearchBM25(BIRDS, hosts=[proxy.url], max_retries=1)
-        for call in (retriever.describe, lambda: retriever.build_index(progress=False)):
-            with pytest.raises(RetrieverError, match=message):
-                call()
+    with Proxy(lambda *_: (status, body)) as proxy, pytest.raises(RetrieverError, match=message):
+        ElasticsearchBM25(BIRDS, hosts=[proxy.url], max_retries=1).describe()
 
 
 def test_a_server_that_is_not_there_is_an_error_at_once(capsys: pytest.CaptureFixture[str]) -> None:

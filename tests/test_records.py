@@ -1,7 +1,6 @@
 """What is read back from a run's folder, as samples and as a frame; repeats as one; and what is no run."""
 
 import json
-import lzma
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 
 from rag_notes.events import Ask, Counts, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
-from rag_notes.files import SHIPPED
 from rag_notes.running.publish import published_runs
 from rag_notes.running.records import (
     Condition,
@@ -150,12 +148,12 @@ def test_correctness_is_decided_by_the_metric_of_the_task(
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b'{"method": "vanilla", "questi\n', "malformed"),
-        (b"[1]\n", "Expected `object`"),
-        (b"\xff\n", "malformed"),
-        (b"\n", "truncated"),
-        (encode(SAMPLES[0]).replace(b'"acc":1.0', b'"acc":"1"'), r"Expected `float`, got `str` - at `\$\.metrics"),
-        (encode(SAMPLES[0])[:-100], "truncated"),
+        (b'{"method": "vanilla", "questi\n', "Invalid JSON: control character"),
+        (b"[1]\n", "Input should be an object"),
+        (b"\xff\n", "Invalid JSON: expected value"),
+        (b"\n", "Invalid JSON: EOF"),
+        (encode(SAMPLES[0]).replace(b'"acc":1.0', b'"acc":"x"'), "metrics: acc: Input should be a valid number"),
+        (encode(SAMPLES[0])[:-100], "Invalid JSON: EOF"),
     ],
 )
 def test_a_malformed_line_is_named_with_its_field(run: Run, line: bytes, problem: str) -> None:
@@ -170,7 +168,7 @@ def test_a_line_whose_trace_is_malformed_is_named(run: Run) -> None:
     assert run.folder is not None
     path = run.folder / "samples.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"event":"stop"', b'"event":"jump"'))
-    with pytest.raises(RecordError, match=r"(?s)samples\.jsonl, line 1: not a sample: .*trace\.8.*jump"):
+    with pytest.raises(RecordError, match=r"samples\.jsonl, line 1: not a sample: trace: 8: .*jump"):
         list(load_run(run.folder).samples)
 
 
@@ -180,8 +178,7 @@ def test_a_line_whose_trace_is_malformed_is_named(run: Run) -> None:
         ("{", "not the settings of a run"),
         ("[]", "not the settings of a run"),
         (json.dumps({"dataset": {"name": "x"}}), r"missing required field `questions`.* - at `\$\.dataset`"),
-        (json.dumps({"scoring": "h", "status": "finished"}), "was written by an earlier version; run the same command"),
-        (json.dumps({"settings": {"methods": {}}}), "was written by an earlier version; run the same command again"),
+        (json.dumps({"settings": {"methods": {}}}), "missing required field `dataset`.*; run the same command again"),
     ],
 )
 def test_settings_that_cannot_be_read_say_what_to_do(tmp_path: Path, content: str, problem: str) -> None:
@@ -248,10 +245,3 @@ def test_what_is_no_repeat_is_not_pooled() -> None:
     pd.testing.assert_frame_equal(pooled_frames([first])[0][1], first.frame())
     with pytest.raises(RecordError, match="repeats of 'rivers-noise40' were made with different prompts"):
         pooled_frames([first, replace(second, info=replace(second.info, prompts={"en/note_init": "other"}))])
-
-
-def test_no_published_table_has_a_word_of_a_question() -> None:
-    folder = SHIPPED / "data" / "results"
-    for path in folder.glob("*.csv.xz"):
-        columns = lzma.decompress(path.read_bytes()).partition(b"\n")[0].decode().split(",")
-        assert not {"question", "gold", "error"} & set(columns)

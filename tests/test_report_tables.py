@@ -15,7 +15,7 @@ from rag_notes.report.tables import ScoresTable, counts, diagnostics, methods_fr
 from rag_notes.running.records import Condition, Run
 from rag_notes.running.samples import SampleError
 from rag_notes.types import InputError
-from tests.made import Scores, make_info, make_run, make_sample, row_of, shown_cell
+from tests.made import Scores, changed, make_info, make_run, make_sample, row_of, shown_cell
 
 VANILLA: Sequence[Sequence[float]] = ([1, 0, 0, 1], [1, 1, 0, 1], [1, 0, 0, 0])
 DEEPNOTE: Sequence[Sequence[float | None]] = ([1, 1, 0, 1], [1, 1, 1, 1], [1, 1, 0, None])
@@ -128,14 +128,9 @@ def test_repeats_are_one_result_by_hand(repeats: list[Run]) -> None:
 
 
 def test_clusters_widen_intervals_by_hand() -> None:
-    samples = [
-        make_sample("vanilla", f"q{number}", {"em": float(number < 4)}, question=f"{number}") for number in range(8)
-    ]
-    samples = [
-        replace(sample, question=replace(sample.question, gold_ids=(f"p{number // 4}",)))
-        for number, sample in enumerate(samples)
-    ]
-    run = Run(make_info("toy", ["vanilla"]), samples)
+    run = make_run("toy", {"vanilla": {"em": [1.0] * 4 + [0.0] * 4}})
+    for number, sample in enumerate(run.samples):
+        run = changed(run, number, question=replace(sample.question, gold_ids=(f"p{number // 4}",)))
     row = results([run], clusters=True).iloc[0]
     # Two clusters, one all right and one all wrong: resamples have the mean 0, 0.5 or 1.
     assert (row["clusters"], row["low"], row["high"], row["interval"]) == (2, 0, 1, "cluster bca")
@@ -223,9 +218,8 @@ def test_cells_are_marked_by_hand() -> None:
 
 
 def test_rows_of_figures_by_hand() -> None:
-    run = make_run(
-        "toy", {"vanilla": {"f1": [0.0] * 10}, "deepnote": {"f1": [1.0] * 10}, "no_retrieval": {"f1": [0.0] * 10}}
-    )
+    zeros: Scores = {"f1": [0.0] * 10}
+    run = make_run("toy", {"vanilla": zeros, "deepnote": {"f1": [1.0] * 10}, "no_retrieval": zeros})
     table = described(results([run]), [run], ["top_k"])
     scores = score_rows(table, "f1")
     assert list(scores["kind"]) == ["baseline", "better", "no significant difference"]

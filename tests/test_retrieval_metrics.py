@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rag_notes.metrics.retrieval import all_gold_at_k, answer_in_passages, any_gold_at_k, gold_clusters
+from rag_notes.metrics.retrieval import all_gold, answer_in_passages, any_gold, gold_clusters
 from rag_notes.retrieval.bm25 import bm25
 from rag_notes.types import Hit, Passage, Question
 from tests.samples import samples
@@ -19,27 +19,16 @@ CHINESE = (
 )
 
 
-def test_gold_at_k_by_hand() -> None:
+def test_gold_by_hand() -> None:
     hits = [Hit(passage, 1.0) for passage in BIRDS[:3]]
-    assert all_gold_at_k(hits, ["p1", "p3"]) == 1.0
-    assert all_gold_at_k(hits, ["p1", "p3"], k=2) == 0.0
-    assert all_gold_at_k(hits, ["p1", "p1"], k=1) == 1.0
-    assert all_gold_at_k(hits, ["p1", "p4"]) == 0.0
-    assert any_gold_at_k(hits, ["p1", "p4"]) == 1.0
-    assert any_gold_at_k(hits, ["p3"], k=2) == 0.0
-    assert any_gold_at_k([], ["p3"]) == all_gold_at_k([], ["p3"]) == 0.0
-    assert all_gold_at_k(hits, []) is any_gold_at_k(hits, ()) is None
-
-
-def test_gold_of_passages_and_strings() -> None:
-    assert all_gold_at_k(BIRDS, ["p2", "p4"]) == 1.0
-    assert all_gold_at_k([passage.title for passage in BIRDS], ["Oak"]) == 1.0
-    assert any_gold_at_k(["Oak"], ["p3"]) == 0.0
-
-
-def test_k_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="k is 0"):
-        all_gold_at_k(BIRDS, ["p1"], k=0)
+    assert all_gold(hits, ["p1", "p3"]) == 1.0
+    assert all_gold(hits[:2], ["p1", "p3"]) == 0.0
+    assert all_gold(hits[:1], ["p1", "p1"]) == 1.0
+    assert (all_gold(hits, ["p1", "p4"]), any_gold(hits, ["p1", "p4"])) == (0.0, 1.0)
+    assert any_gold(hits[:2], ["p3"]) == any_gold([], ["p3"]) == all_gold([], ["p3"]) == 0.0
+    assert all_gold(hits, []) is any_gold(hits, ()) is None
+    assert all_gold(BIRDS, ["p2", "p4"]) == 1.0
+    assert (all_gold(["Oak", "Café"], ["Oak"]), any_gold(["Oak"], ["p3"])) == (1.0, 0.0)  # by title
 
 
 def test_answer_in_passages_by_hand() -> None:
@@ -50,13 +39,7 @@ def test_answer_in_passages_by_hand() -> None:
     assert answer_in_passages(["Swallowed, head first."], ["swallowed head"]) == 1.0
     assert answer_in_passages([], ["water"]) == 0.0
     assert answer_in_passages(hits, []) is answer_in_passages(hits, ["the", " "]) is None
-
-
-def test_an_answer_does_not_span_title_and_text() -> None:
-    assert answer_in_passages([Passage("a", "Grey", "Heron")], ["grey heron"]) == 0.0
-
-
-def test_chinese_answer_in_passages() -> None:
+    assert answer_in_passages([Passage("a", "Grey", "Heron")], ["grey heron"]) == 0.0  # none spans title and text
     assert answer_in_passages(CHINESE, ["北京与杭州，"], "zh") == 1.0
     assert answer_in_passages(CHINESE, ["上海"], "zh") == 0.0
 
@@ -94,14 +77,10 @@ def pooled(name: str) -> tuple[list[Passage], list[tuple[str, set[str], set[str]
 def test_all_gold_at_5_on_the_real_samples(name: str, by_id: float, by_title: float) -> None:
     corpus, questions = pooled(name)
     found = bm25(corpus, cache=None).search([question for question, _, _ in questions], 5)
-    marks_by_id = [all_gold_at_k(hits, list(gold)) for hits, (_, gold, _) in zip(found, questions, strict=True)]
-    marks_by_title = [
-        all_gold_at_k([hit.passage.title for hit in hits], list(gold))
-        for hits, (_, _, gold) in zip(found, questions, strict=True)
-    ]
-    for marks, expected in ((marks_by_id, by_id), (marks_by_title, by_title)):
-        share = sum(mark for mark in marks if mark is not None) / len(questions)
-        assert share == pytest.approx(expected, abs=0.01)
+    for expected, (ids, names) in ((by_id, (1, "id")), (by_title, (2, "title"))):
+        rankings = [[str(getattr(hit.passage, names)) for hit in hits] for hits in found]
+        marks = [all_gold(hits, list(gold[ids])) for hits, gold in zip(rankings, questions, strict=True)]
+        assert sum(mark or 0 for mark in marks) / len(questions) == pytest.approx(expected, abs=0.01)
 
 
 def test_questions_that_share_gold_passages_are_a_cluster() -> None:

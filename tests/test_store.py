@@ -8,9 +8,10 @@ import signal
 import socket
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,7 +25,6 @@ RESPONSE = Response("Paris", "stop", prompt_tokens=12, completion_tokens=3, seco
 FULL = Response(
     "Yes", "length", 5, 9, 1.5, 2, (("Yes", -0.25), (" sir", -2.0)), "Hm.", 8, "m-2024", "m", "127.0.0.1:8000"
 )
-PROCESSES, THREADS, ROWS = 3, 4, 50
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 
 
@@ -56,49 +56,7 @@ def test_what_is_put_is_got_with_every_field_and_the_first_response_wins(tmp_pat
     assert len(again) == 2
 
 
-def test_the_key_depends_on_every_field_but_not_on_their_order() -> None:
-    base = request("a")
-    assert request_key(dict(reversed(base.items()))) == request_key(base)
-    others = [base | {name: "other"} for name in base] + [base | {"more": 1}, {**base, "messages": []}]
-    assert len({request_key(other) for other in [base, *others]}) == len(others) + 1
-
-
-def write_from_threads(path: str, process: int, barrier: Any) -> None:
-    """Half of the rows are this thread's own, half are written by every thread of every process."""
-    barrier.wait()  # all open the new file at the same moment
-    store = ResponseStore(path)
-
-    def write(thread: int) -> None:
-        for row in range(ROWS):
-            name = f"{row}" if row % 2 else f"{process} {thread} {row}"
-            stored = store.put(request(name), Response(f"by {process} {thread}", "stop", 1, 1, 0.1))
-            assert store.get(request_key(request(name))) == stored
-
-    with ThreadPoolExecutor(THREADS) as threads:
-        list(threads.map(write, range(THREADS)))  # raises what a thread raised
-
-
-def test_processes_and_threads_write_at_once_without_error_or_loss(tmp_path: Path) -> None:
-    context, path = multiprocessing.get_context("spawn"), str(tmp_path / "store.sqlite")
-    barrier = context.Barrier(PROCESSES)
-    processes = [context.Process(target=write_from_threads, args=(path, n, barrier)) for n in range(PROCESSES)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0] * PROCESSES
-    assert len(ResponseStore(path)) == PROCESSES * THREADS * ROWS // 2 + ROWS // 2
-
-
-UNICODE = [
-    "ascii",
-    "中文问题？",
-    "naïve 😀",
-    'quote " and \\',
-    "line\nbreak\r\n",
-    "next\x85line",
-    "p\u2029s\u2028x\x0cy\x1c",
-]
+UNICODE = ["中文问题？", "naïve 😀", 'quote " and \\', "line\nbreak\r\n", "next\x85line", "p\u2029s\u2028x\x0cy\x1c"]
 
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.xz"])
@@ -114,7 +72,7 @@ def test_an_export_is_imported_whole_and_exported_again_to_the_same_bytes(tmp_pa
     assert second.import_jsonl(tmp_path / "one" / name) == 0
 
 
-def test_the_lines_of_an_export_are_sorted_and_can_be_chosen(tmp_path: Path) -> None:
+def test_the_lines_of_an_export_are_sorted(tmp_path: Path) -> None:
     recording_of(tmp_path / "out.jsonl", "x", "y", "z")
     recording_of(tmp_path / "other_order.jsonl", "z", "x", "y")
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "other_order.jsonl").read_bytes()
@@ -123,11 +81,9 @@ def test_the_lines_of_an_export_are_sorted_and_can_be_chosen(tmp_path: Path) -> 
     fields = {"finish_reason": "stop", "prompt_tokens": 1, "completion_tokens": 2, "seconds": 0.5, "retries": 0}
     text = f"answer to {items[0]['request']['messages'][0]['content']}"
     assert items[0]["response"] == {"text": text, "logprobs": None, **fields}
-    store = filled(":memory:", "x", "y")
-    assert store.export_jsonl(tmp_path / "one.jsonl", keys={request_key(request("y")), "no such key"}) == 1
     other = ResponseStore(":memory:")
     other.put(request("y"), RESPONSE)  # what is there stays
-    assert (other.import_jsonl(tmp_path / "out.jsonl"), other.import_jsonl(tmp_path / "one.jsonl")) == (2, 0)
+    assert (other.import_jsonl(tmp_path / "out.jsonl"), other.import_jsonl(tmp_path / "out.jsonl")) == (2, 0)
     assert other.get(request_key(request("y"))) == RESPONSE
 
 
@@ -138,20 +94,12 @@ def edited(line: bytes, **fields: Any) -> bytes:
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "edited request": lambda line: line.replace(b'"tiny"', b'"tinier"'),
-    "edited key": lambda line: line.replace(b'"key":"', b'"key":"0'),
     "not JSON": lambda line: line[:-3],
-    "no object": lambda line: b"[1, 2]",
-    "no response": lambda line: line.replace(b'"response"', b'"answer"'),
-    "response no object": lambda line: b'{"key": "k", "request": {}, "response": "Paris"}',
     "missing field": lambda line: line.replace(b'"seconds"', b'"minutes"'),
     "no UTF-8": lambda line: line.replace(b"answer", b"\xff\xfe"),
-    "empty": lambda line: b"",
     "NaN": lambda line: edited(line, seconds=float("nan")),
-    "infinite": lambda line: line.replace(b"0.5", b"1e999"),
     "a log-probability of null": lambda line: edited(line, logprobs=[["an", None]]),
     "a negative count": lambda line: edited(line, completion_tokens=-1),
-    "a count of true": lambda line: edited(line, prompt_tokens=True),
-    "a text of null": lambda line: edited(line, text=None),
     "deep nesting": lambda line: line.replace(b'"tiny"', b"[" * 100_000 + b"]" * 100_000),
     "half a surrogate pair": lambda line: line.replace(b'"tiny"', b'"\\ud800"'),
 }
@@ -202,19 +150,12 @@ def test_a_recording_is_imported_once_and_found_afterwards(tmp_path: Path, monke
     recording_of(tmp_path / "y.jsonl.xz", "y", "z")  # another file under the same name
     assert len(LLM("tiny", recordings=paths, cache=cache).store) == 3
     assert sorted(path.suffix for path in Path(cache).iterdir()) == [".lock", ".lock", ".sqlite", ".sqlite"]
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(StoreError, match=r"cannot be used .*name another"):
-        LLM("tiny", recordings=paths, cache=str(tmp_path / "file" / "cache"))
     assert len(LLM("tiny", recordings=paths, cache=None).store) == 3
 
 
 def test_a_recorded_model_never_touches_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise AssertionError(f"the network was touched: {arguments}")
-
-    for name in ("connect", "connect_ex"):
-        monkeypatch.setattr(socket.socket, name, refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    for owner, name in ((socket.socket, "connect"), (socket.socket, "connect_ex"), (socket, "getaddrinfo")):
+        monkeypatch.setattr(owner, name, Mock(side_effect=AssertionError("the network was touched")))
     store = ResponseStore(":memory:")
     store.put(LLM("tiny", store=store).request("known"), RESPONSE)
     store.export_jsonl(tmp_path / "r.jsonl")
@@ -246,7 +187,7 @@ def test_stores_of_before_are_read_and_written_as_they_are(tmp_path: Path) -> No
         assert [store.get(request_key(request(prompt))) for prompt in "xy"] == [FULL, RESPONSE]
 
 
-def test_a_bad_answer_in_a_store_ends_a_run_and_says_how_to_delete_it(
+def test_a_bad_answer_ends_a_run_and_says_how_to_delete_it_and_others_are_deleted_by_their_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "store.sqlite"
@@ -257,18 +198,11 @@ def test_a_bad_answer_in_a_store_ends_a_run_and_says_how_to_delete_it(
         db.execute("UPDATE responses SET response = replace(response, '0.25', 'null')")
     with pytest.raises(FatalLLMError, match=rf"the response under {key} cannot be used .*rag-notes store drop"):
         asked(llm, lambda llm: llm.ask("x"))
-    assert main(["store", "drop", str(path), key]) == 0
-    assert capsys.readouterr().out == "1 responses dropped\n"
-    assert llm.store.get(key) is None
-
-
-def test_responses_are_dropped_by_a_text_of_their_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "store.sqlite"
-    filled(path, 'Who wrote "Emma"?', 'Why "Emma"\nat all?', "100 % of what_", "Wer schrieb „Emma“?").close()
-    assert main(["store", "drop", str(path), "--question", '"Emma"\nat', "--question", "0 %"]) == 0
-    assert main(["store", "drop", str(path), "--question", "100 x of"]) == 0
-    assert capsys.readouterr().out == "2 responses dropped\n0 responses dropped\n"
-    assert len(ResponseStore(path)) == 2
+    filled(path, 'Who wrote "Emma"?', 'Why "Emma"\nat all?', "100 % of what_", "Wer schrieb „Emma“?")
+    for what in ([key], ["--question", '"Emma"\nat', "--question", "0 %"], ["--question", "100 x of"]):
+        assert main(["store", "drop", str(path), *what]) == 0
+    assert capsys.readouterr().out == "1 responses dropped\n2 responses dropped\n0 responses dropped\n"
+    assert (llm.store.get(key), len(llm.store)) == (None, 2)
 
 
 def test_a_file_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,31 +218,20 @@ def test_a_file_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path: Path, m
     monkeypatch.setattr(sqlite3, "connect", lambda path, **more: connect(path, **more | {"timeout": 0}))
     with pytest.raises(StoreError, match=r"held\.sqlite: .*locked.* end what holds it, or name another file"):
         ResponseStore(tmp_path / "held.sqlite")
-    monkeypatch.setattr(  # the one who runs the tests may write anything
-        sqlite3, "connect", lambda path, **more: connect(f"file:{path}?mode=ro", **more | {"uri": True})
-    )
-    held.execute("COMMIT")
-    with pytest.raises(StoreError, match=r"held\.sqlite: .*readonly.* file and folder writable"):
-        ResponseStore(tmp_path / "held.sqlite")
 
 
-def open_on_full_disk(path: str, errors: Any) -> None:
+def open_on_full_disk(path: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-    try:
-        ResponseStore(path)
-    except StoreError as error:
-        errors.put(str(error))
-    else:
-        errors.put("opened")
+    ResponseStore(path)
 
 
 def test_a_full_disk_is_found_when_the_store_is_opened(tmp_path: Path) -> None:
-    context, path = multiprocessing.get_context("spawn"), tmp_path / "store.sqlite"
+    path = tmp_path / "store.sqlite"
     filled(path, "x").close()
-    errors = context.Queue()
-    process = context.Process(target=open_on_full_disk, args=(str(path), errors))
-    process.start()
-    assert "store.sqlite: cannot be used (disk I/O error); make room" in errors.get(timeout=60)
-    process.join(60)
+    with (
+        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes,
+        pytest.raises(StoreError, match=r"store\.sqlite: cannot be used \(disk I/O error\); make room"),
+    ):
+        processes.submit(open_on_full_disk, path).result(60)
     assert len(ResponseStore(path)) == 1

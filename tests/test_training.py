@@ -1,16 +1,13 @@
-"""Training, the whole way with a tiny random model: data, SFT, DPO, a kill, a full disk, and a method run with it."""
+"""Training, the whole way with a tiny random model: data, SFT, DPO, a kill, and what the trained model says."""
 
 import asyncio
 import hashlib
 import json
 import os
-import resource
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,32 +15,19 @@ from typing import Any
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.config import call, load_settings
-from rag_notes.files import DiskFullError
-from rag_notes.llm.client import LLM
-from rag_notes.llm.store import Response, ResponseStore
-from rag_notes.methods.amber import useful
-from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.prompts.templates import Templates
-from rag_notes.training.cards import read_examples, write_examples
+from rag_notes.training.cards import read_examples
 from rag_notes.training.content_filter import content_filter
-from rag_notes.training.examples import Data, make_examples
+from rag_notes.training.data import Data, make_examples, write_examples
 from rag_notes.training.train import train
-from rag_notes.types import InputError, Passage, Question
+from rag_notes.types import InputError, Question
 from tests.scripted import ScriptedLLM, ScriptedRetriever
 from tests.tiny_model import need_training, write_tiny_model
 
 need_training()
 pytestmark = pytest.mark.timeout(600)
-SMALL: dict[str, Any] = {
-    "learning_rate": 0.01,
-    "epochs": 3.0,
-    "batch_size": 2,
-    "dtype": "float32",
-    "held_out": 0.25,
-    "save_every": 2,
-    "gradient_checkpointing": False,
-}
+SMALL: dict[str, Any] = {"learning_rate": 0.01, "epochs": 3.0, "batch_size": 2, "dtype": "float32", "held_out": 0.25}
+SMALL |= {"save_every": 2, "gradient_checkpointing": False}
 LORA = {"lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.0}
 
 
@@ -83,10 +67,6 @@ def trained(objective: str, model: Path, data: Path, out: Path, **settings: Any)
     return train(objective=objective, **options)  # type: ignore[arg-type] # chosen by the test
 
 
-def files(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
-
-
 def weights(folder: Path) -> str:
     (file,) = folder.glob("*.safetensors")
     return hashlib.sha256(file.read_bytes()).hexdigest()
@@ -105,11 +85,10 @@ def test_sft_lowers_the_loss_on_what_was_held_out(
     recipe = json.loads((out / "recipe.json").read_text())
     assert recipe["data"] == json.loads(Path(f"{labels}.card.json").read_text())
     assert recipe["settings"]["data_sha256"] == hashlib.sha256(labels.read_bytes()).hexdigest()
-    assert {"recipe.json", "metrics.json", "tokenizer.json", "chat_template.jinja"} <= files(out)
-    whole = "config.json" in files(out)
-    assert whole == (lora != LORA)
-    assert ("model.safetensors" if whole else "adapter_model.safetensors") in files(out)
-    assert not [name for name in files(out) if name.endswith((".bin", ".pt", ".pth", ".pkl", "checkpoints"))]
+    files = {path.name for path in out.iterdir()}
+    assert {"tokenizer.json", "chat_template.jinja"} <= files
+    assert ("adapter_model.safetensors" if lora == LORA else "model.safetensors") in files
+    assert not [name for name in files if name.endswith((".bin", ".pt", ".pth", ".pkl", "checkpoints"))]
 
 
 @pytest.mark.parametrize("lora", [{}, LORA], ids=["all", "adapter"])
@@ -148,10 +127,6 @@ def test_another_recipe_is_refused_and_a_finished_one_left_as_it_is(tiny: Path, 
     message = r"another recipe: epochs \(was 1\.0, is 2\.0\), seed \(was 42, is 1\); name another folder with out="
     with pytest.raises(InputError, match=message):
         trained("sft", tiny, labels, out, epochs=2.0, seed=1, **LORA)
-    begun = tmp_path / "begun"  # by a command that ended before anything was measured or trained
-    begun.mkdir()
-    shutil.copy(out / "recipe.json", begun)
-    assert trained("sft", tiny, labels, begun, epochs=2.0, **LORA)["steps"] == 2 * metrics["steps"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="is not empty and holds no training"):
@@ -166,10 +141,6 @@ def test_settings_and_models_that_do_not_fit_are_refused(tiny: Path, labels: Pat
     with pytest.raises(InputError, match="lora_layers=1 is about adapters; give lora_rank, too"):
         trained("sft", tiny, labels, tmp_path / "b", lora_layers=1)
     assert not list(tmp_path.iterdir())  # nothing is begun that could not be gone on with
-    bare = tmp_path / "bare"
-    shutil.copytree(tiny, bare, ignore=shutil.ignore_patterns("chat_template.jinja"))
-    with pytest.raises(InputError, match="bare: has no chat template, and all prompts are chat messages"):
-        trained("sft", bare, labels, tmp_path / "c")
 
 
 KILLED = """
@@ -210,84 +181,30 @@ def test_a_killed_training_goes_on_from_its_last_complete_checkpoint(
     assert weights(out) == weights(tmp_path / "whole")
 
 
-@contextmanager
-def room_for(size: int) -> Iterator[None]:
-    """No file can grow beyond so many bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.mark.parametrize("size", [10_000, 40_000], ids=["the adapter", "the optimizer"])
-def test_a_full_disk_is_said_and_the_same_command_goes_on(tiny: Path, labels: Path, tmp_path: Path, size: int) -> None:
-    whole = trained("sft", tiny, labels, tmp_path / "whole", **LORA)
-    out = tmp_path / "out"
-    with room_for(size), pytest.raises(DiskFullError, match="make room and run the same command again"):
-        trained("sft", tiny, labels, out, **LORA)
-    assert trained("sft", tiny, labels, out, **LORA) == whole
-    assert weights(out) == weights(tmp_path / "whole")
-
-
-class InProcess(LLM):
-    """A trained model, run by transformers in this process."""
-
-    def __init__(self, folder: Path) -> None:
-        import transformers  # noqa: PLC0415
-
-        super().__init__(folder.name, store=ResponseStore(":memory:"), temperature=0.0)
-        self.network = transformers.AutoModelForCausalLM.from_pretrained(folder)
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-
-    async def answer(self, request: dict[str, Any], key: str) -> Response:
-        prompt = self.tokenizer.apply_chat_template(
-            request["messages"], add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-        whole = self.network.generate(**prompt, do_sample=False, max_new_tokens=40)
-        text = self.tokenizer.decode(whole[0][prompt["input_ids"].shape[1] :], skip_special_tokens=True)
-        return self.store.put(request, Response(text, "stop", 1, 1, seconds=1.0))
-
-
-def test_from_examples_to_a_method_that_asks_the_trained_model(
+def test_a_trained_filter_says_what_its_examples_say(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A filter trained on passages that it is to find useless does so, where the untrained model says nothing."""
+    import transformers  # noqa: PLC0415
+
     questions = [Question(f"q{n}", f"Who is {n}?", ("x",), gold_ids=("z",)) for n in range(4)]
     data = Data(partial(content_filter, labels="gold", top_k=2), out="unused")
-    retriever = ScriptedRetriever(lambda _: ["a", "b"])
-    llm = ScriptedLLM(lambda _: "never asked")
-    batch = asyncio.run(make_examples(data, questions, retriever, llm, Templates("small"), progress=False))
-    path = tmp_path / "filter.jsonl"
+    retriever, llm = ScriptedRetriever(lambda _: ["a", "b"]), ScriptedLLM(lambda _: "never asked")
+    batch = asyncio.run(make_examples(data, questions, retriever, llm, Templates("small")))
+    path, out = tmp_path / "filter.jsonl", tmp_path / "out"
     write_examples(path, batch, {"name": "content_filter"})
-    assert len(read_examples(path, ("completion",))[0]) == 8
-    out = tmp_path / "out"
+    examples, _ = read_examples(path, ("completion",))
     options = [f"model={tiny}", f"out={out}", f"data={path}", "epochs=30", "learning_rate=0.01", "dtype=float32"]
     options += ["lora_rank=null", "held_out=0", "gradient_checkpointing=false"]
     assert main(["train", "content_filter", *options]) == 0
     assert f"{out}: 60 steps on 8 examples" in capsys.readouterr().out
 
-    def verdicts(folder: Path) -> tuple[list[Passage], int]:
-        rag = Rag(
-            questions[0],
-            method="amber",
-            llm=InProcess(folder),
-            searcher=Searcher(retriever),
-            templates=Templates("small"),
-        )
-        passages = [hit.passage for hit in retriever.search([""], 2)[0]]
-        useful_passages = asyncio.run(useful(rag, questions[0].question, passages))
-        return useful_passages, sum(event.event == "parse_failure" for event in rag.trace)
+    def response(folder: Path) -> str:
+        network = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        form = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
+        prompt = tokenizer.apply_chat_template(examples[0]["prompt"], **form)
+        whole = network.generate(**prompt, do_sample=False, max_new_tokens=40)
+        return str(tokenizer.decode(whole[0][prompt["input_ids"].shape[1] :], skip_special_tokens=True))
 
-    assert verdicts(tiny) == ([], 2)
-    assert verdicts(out) == ([], 0)
-
-
-def test_a_recipe_of_the_configuration_trains(tiny: Path, pairs: Path, tmp_path: Path) -> None:
-    options = {"model": tiny, "out": tmp_path / "out", "data": pairs, "lora_rank": 2, "held_out": 0.2}
-    settings = load_settings("training", ["+training=dnalign", *(f"training.{k}={v}" for k, v in options.items())])
-    metrics = call(settings)
-    assert (metrics["steps"], metrics["trained_on"]) == (1, 6)
-    recipe = json.loads((tmp_path / "out" / "recipe.json").read_text(encoding="utf-8"))
-    assert (recipe["settings"]["beta"], recipe["settings"]["dtype"]) == (0.1, "bfloat16")
+    assert response(out) == examples[0]["completion"][0]["content"] == '{"result": "useless"}'
+    assert response(tiny) != response(out)

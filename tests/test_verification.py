@@ -16,8 +16,7 @@ from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import SIDES, comparison_label, system_of
 from rag_notes.papers.verification import VERDICTS, comparisons, counts, verdict, verify
 from rag_notes.rates import load_speeds
-from rag_notes.running.annotate import subject_hash
-from rag_notes.running.quest_scores import quest_texts
+from rag_notes.running.annotate import quest_texts, subject_hash
 from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run
 from rag_notes.studies.verification import parts
 from tests.made import Scores, make_run, row_of

@@ -12,9 +12,10 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,9 +29,9 @@ from rag_notes.methods.amber import amber
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.flare import flare
 from rag_notes.methods.vanilla import vanilla
-from rag_notes.running.describe import Method
-from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Run, Sample, load_run
+from rag_notes.running.evaluate import Method, evaluate
+from rag_notes.running.records import Run, load_run
+from rag_notes.running.samples import Sample
 from tests.loopback import FAULTS, Loopback
 
 METHODS: dict[str, Method] = {"vanilla": vanilla, "deepnote": deepnote, "amber": amber, "flare": flare}
@@ -41,24 +42,15 @@ ANSWERED = {"ok", "alias"}  # a model of another name answers, too
 
 
 class Outcome(NamedTuple):
-    """What a run took: starts, kills, faults that requests met, and requests answered, once and twice.
-
-    `lost` are those of the requests answered twice that were under way at a kill; `same` says whether the samples are
-    those of the run left alone.
-    """
+    """What a run took, and whether its samples are those of the run left alone."""
 
     starts: int
     kills: int
     faults: Counter[str]
     answered: int
-    twice: int
-    lost: int
+    twice: int  # of the requests answered, without those that were under way at a kill
+    lost: int  # requests answered twice that were
     same: bool
-
-
-def shorten_pauses() -> None:
-    """Retry within milliseconds: pauses of seconds would show nothing more."""
-    openai._base_client.INITIAL_RETRY_DELAY = client.PAUSE = 0.002  # type: ignore[attr-defined]
 
 
 def start(folder: Path, base_url: str, store: Path, limit: int) -> Run:
@@ -80,41 +72,37 @@ def samples(folder: Path) -> list[Sample]:
     return [replace(sample, seconds=None) for sample in load_run(folder).samples]
 
 
-def finish(folder: Path, base_url: str, store: Path, limit: int) -> int:
-    """Start a run again until it has no error; returns the number of starts."""
-    shorten_pauses()
-    for starts in range(1, MAX_STARTS + 1):
-        try:
-            if start(folder, base_url, store, limit).frame()["error"].isna().all():
-                return starts
-        except LLMError:
-            continue
-    return MAX_STARTS
+def finish(folder: Path, base_url: str, store: Path, limit: int, counted: "multiprocessing.SimpleQueue[int]") -> None:
+    """Start a run again until it has no error, and put the number of starts into `counted`."""
+    openai._base_client.INITIAL_RETRY_DELAY = client.PAUSE = 0.002  # type: ignore[attr-defined]
+    starts, is_finished = 0, False
+    while not is_finished and starts < MAX_STARTS:
+        starts += 1
+        with suppress(LLMError):
+            is_finished = bool(start(folder, base_url, store, limit).frame()["error"].isna().all())
+    counted.put(starts)
 
 
 def torture(
     folder: Path, *, limit: int, rate: float = 0.0, seed: int = 0, processes: int = 1, kills: int = 0
 ) -> Outcome:
-    """Run to the end in several processes on one store, where requests fail and processes are killed at random.
-
-    `rate` is the share of requests that meet a fault.
-    """
-    context, draw, begin_count = _forkserver(), random.Random(seed), 0
+    """Run in several processes on one store, where a share `rate` of requests fails and processes are killed."""
+    context, draw = multiprocessing.get_context("forkserver"), random.Random(seed)
+    context.set_forkserver_preload(["tests.torture"])  # imported once, not in each process
     with Loopback(folder / "calm.log", logprobs=True) as calm:
-        finish(folder / "calm", calm.base_url, folder / "calm.sqlite", limit)
+        finish(folder / "calm", calm.base_url, folder / "calm.sqlite", limit, context.SimpleQueue())
         calls = len(calm.seen())
     expected = samples(folder / "calm")
-    under_way: set[str] = set()
+    under_way, starts = set[str](), context.SimpleQueue()
     delay = 0.01 if processes > 1 or kills else 0.0
     with Loopback(folder / "rough.log", rate=rate, seed=seed, logprobs=True, delay=delay) as server:
 
         def begin(number: int) -> ForkServerProcess:
-            arguments = (folder / f"{number}", server.base_url, folder / "rough.sqlite", limit)
-            process = context.Process(target=_report_starts, args=(*arguments, starts))
+            arguments = (folder / f"{number}", server.base_url, folder / "rough.sqlite", limit, starts)
+            process = context.Process(target=finish, args=arguments)
             process.start()
             return process
 
-        starts = context.SimpleQueue()
         running = [begin(number) for number in range(processes)]
         for done in range(kills):
             with server.when_seen(len(server.seen()) + draw.randint(1, max(1, calls // kills))) as reached:
@@ -127,7 +115,7 @@ def torture(
             running[victim].join()
             under_way |= {request.hash for request in server.seen()[-CONCURRENCY * processes :]}
             running[victim] = begin(victim)
-        begin_count = max(starts.get() for _ in running)
+        most_starts = max(starts.get() for _ in running)
         for process in running:
             process.join()
         seen = server.seen()
@@ -135,23 +123,11 @@ def torture(
     twice = {request for request, times in answered.items() if times > 1}
     faults = Counter(request.met for request in seen if request.met in FAULTS)
     same = all(samples(folder / f"{number}") == expected for number in range(processes))
-    return Outcome(begin_count, kills, faults, len(answered), len(twice - under_way), len(twice & under_way), same)
-
-
-def _report_starts(
-    folder: Path, base_url: str, store: Path, limit: int, starts: "multiprocessing.SimpleQueue[int]"
-) -> None:
-    starts.put(finish(folder, base_url, store, limit))
-
-
-def _forkserver() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.torture"])  # imported once, not in each process
-    return context
+    return Outcome(most_starts, kills, faults, len(answered), len(twice - under_way), len(twice & under_way), same)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a table of runs, as docs/reliability.md has it."""
+    """Print a table of runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--limit", type=int, default=10, help="questions of mini (default: 10)")
     parser.add_argument("--seeds", type=int, default=3, help="runs for each rate (default: 3)")
@@ -163,8 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cases += [(0.0, processes, KILLS) for processes in (1, 2) for _ in range(max(1, options.kills // KILLS))]
     for seed, (rate, processes, kills) in enumerate(cases):
         with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            run = torture(folder, limit=options.limit, rate=rate, seed=seed, processes=processes, kills=kills)
+            run = torture(Path(name), limit=options.limit, rate=rate, seed=seed, processes=processes, kills=kills)
         print(
             f"| {rate:.0%} | {processes} | {run.kills} | {run.starts} | {run.faults.total()} | {run.answered} "
             f"| {run.twice} | {run.lost} | {'yes' if run.same else 'NO'} |",

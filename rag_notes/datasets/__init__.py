@@ -1,9 +1,8 @@
 """Data sets: one function a file format, from its path to a `Dataset`."""
 
 from rag_notes.datasets.corpus import DataError
-from rag_notes.datasets.formats import asqa, crud, flashrag, nq_open, realtimeqa, squad, triviaqa, webquestions
+from rag_notes.datasets.formats import asqa, crud, flashrag, nq_open, plain, realtimeqa, squad, triviaqa, webquestions
 from rag_notes.datasets.multi_hop import hotpotqa, ircot, musique, strategyqa, twowikimultihopqa
-from rag_notes.datasets.plain import plain
 from rag_notes.listing import make_callable
 
 __all__ = [

@@ -1,28 +1,29 @@
-"""Passages: the pool of a question file's paragraphs, corpus files of any size, and errors that say where in a file."""
+"""Passages and questions: corpora of any size, a question file's pool, and errors that say where in a file."""
 
 import csv
 import hashlib
 import re
+import sys
 import zlib
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, overload
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from rag_notes.files import PART, open_binary
-from rag_notes.types import InputError, Passage
+from rag_notes.files import PART, SHIPPED, open_binary
+from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive, Question
 
 T = TypeVar("T")
 Text = Annotated[str, msgspec.Meta(pattern=r"\S")]  # more than white space
 Some = Annotated[list[T], msgspec.Meta(min_length=1)]
 Id = Text | int
+Corpus = str | Sequence[Passage] | None  # the path of a corpus, or one that is read already
+Questions = Literal["all", "papers", "cases"]  # of a file: all, those of the papers, those of the papers' case studies
 
 
 class DataError(InputError):
@@ -59,11 +60,10 @@ def locate_lines(file: Iterable[bytes], name: str) -> Iterator[tuple[str, str]]:
 
 def read_records(path: str, kind: type[T], option: str = "dataset.NAME.path") -> Iterator[tuple[str, T]]:
     """Yield the location and the value of each item of a .json file that is a list, or of each line of another file."""
+    located: Iterable[tuple[str, Any]] = read_lines(path, option)
     if path.endswith(".json"):
-        items: Iterable[Any] = read_json(path, list[msgspec.Raw], option)  # in memory are the bytes of the file alone
-        located: Iterable[tuple[str, Any]] = ((f"{path}, record index {i}", item) for i, item in enumerate(items))
-    else:
-        located = read_lines(path, option)
+        items = read_json(path, list[msgspec.Raw], option)  # in memory are the bytes of the file alone
+        located = ((f"{path}, record index {index}", item) for index, item in enumerate(items))
     return ((location, decode(item, kind, location)) for location, item in located)
 
 
@@ -80,21 +80,17 @@ def decode(data: bytes | str | msgspec.Raw, kind: type[T], location: str) -> T:
         raise DataError(f"{location}: {error}") from None
 
 
-def pool(paragraphs: Iterable[Passage], path: str) -> tuple[Passage, ...]:
-    """Return the distinct paragraphs of a file, named by their ids or contents. Raises `DataError` on ambiguous ids."""
+def pool(paragraphs: Iterable[Passage]) -> tuple[Passage, ...]:
+    """Return the distinct paragraphs, named by their ids or, where they have none, by their contents."""
     ids: dict[tuple[str, str], str] = {}
     for paragraph in paragraphs:
         content = (paragraph.title, paragraph.text)
         ids[content] = ids.get(content) or paragraph.id
     slugs = Counter(_slug(*content) for content, passage_id in ids.items() if not passage_id)
-    passages: dict[str, Passage] = {}
-    for (title, text), passage_id in ids.items():
-        name = passage_id or passage_name(title, text, unique=slugs[_slug(title, text)] == 1)
-        if name in passages:
-            titles = f"titles {passages[name].title!r} and {title!r}"
-            raise DataError(f"{path}: the passage id {name!r} stands for two different passages ({titles})")
-        passages[name] = Passage(name, title, text)
-    return tuple(passages.values())
+    return tuple(
+        Passage(passage_id or passage_name(title, text, unique=slugs[_slug(title, text)] == 1), title, text)
+        for (title, text), passage_id in ids.items()
+    )
 
 
 def passage_name(title: str, text: str, *, unique: bool) -> str:
@@ -108,13 +104,10 @@ def _slug(title: str, text: str) -> str:
 
 
 def read_corpus(path: str, option: str) -> Sequence[Passage]:
-    """Return the passages of a `CorpusFile`, held in memory only if it is packed, or of texts, one a line.
-
-    Raises FileNotFoundError, and `DataError` on another format, a malformed line and an id that occurs twice.
-    """
+    """Return the passages of a `CorpusFile`, held in memory only if it is packed, or of texts, one a line."""
     ending = Path(path.removesuffix(".gz").removesuffix(".bz2")).suffix
     if existing(path, option).is_dir() or ending == ".txt":
-        return pool((Passage("", "", text) for text in read_texts(path, option)), path)
+        return pool(Passage("", "", text) for text in read_texts(path, option))
     if ending not in CorpusFile.SUFFIXES:
         raise DataError(f"{option}={path}: expected a file that ends in .jsonl, .tsv or .txt, or a folder of texts")
     corpus = CorpusFile(path, option)
@@ -154,10 +147,7 @@ class PassageRecord(msgspec.Struct, kw_only=True):
 
 
 class CorpusFile(Sequence[Passage]):
-    """The passages of a .jsonl file of `PassageRecord`s or of DPR's .tsv, of which 8 bytes each are held in memory.
-
-    `option` is the setting that names the file, for errors. Reading raises `DataError` on a malformed line.
-    """
+    """The passages of a .jsonl file of `PassageRecord`s or of DPR's .tsv, of which 8 bytes each are held in memory."""
 
     SUFFIXES: ClassVar = (".jsonl", ".tsv")
 
@@ -172,7 +162,8 @@ class CorpusFile(Sequence[Passage]):
     def located(self) -> Iterator[tuple[str, Passage]]:
         """Yield the location and the content of each passage."""
         lines = read_lines(self.path, self._option)
-        for location, header in islice(lines, self._header):
+        if self._header:
+            location, header = next(lines, (self.path, ""))
             if header.split("\t") != ["id", "text", "title"]:
                 raise DataError(f"{location}: expected the header id, text, title, with tabs between")
         yield from ((location, self._passage(line, location)) for location, line in lines)
@@ -198,14 +189,9 @@ class CorpusFile(Sequence[Passage]):
     def __len__(self) -> int:
         return len(self._offsets)
 
-    @overload
-    def __getitem__(self, index: int) -> Passage: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Passage, ...]: ...
-    def __getitem__(self, index: int | slice) -> Passage | tuple[Passage, ...]:
-        if isinstance(index, slice):
-            return tuple(self[number] for number in range(len(self))[index])
-        return self.at(int(self._offsets[range(len(self))[index]]))
+    def __getitem__(self, index: Any) -> Any:
+        offsets = self._offsets[index]
+        return tuple(map(self.at, offsets.tolist())) if isinstance(index, slice) else self.at(int(offsets))
 
     def _passage(self, line: str, location: str) -> Passage:
         if self._header:
@@ -220,13 +206,13 @@ class CorpusFile(Sequence[Passage]):
         return passage
 
     @cached_property
-    def _offsets(self) -> NDArray[np.int64]:
-        return np.frombuffer(array("q", self.offsets()), dtype=np.int64)
+    def _offsets(self) -> Any:
+        return np.fromiter(self.offsets(), dtype=np.int64)
 
 
 def check_ids(corpus: Iterable[Passage]) -> int:
     """Return the number of passages, of which 8 bytes each are held. Raises `DataError` on an id that occurs twice."""
-    hashes = np.frombuffer(array("q", (hash(passage.id) for passage in corpus)), dtype=np.int64)
+    hashes = np.fromiter((hash(passage.id) for passage in corpus), dtype=np.int64)
     hashes.sort()
     repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
     located = corpus.located() if isinstance(corpus, CorpusFile) else (("the corpus", passage) for passage in corpus)
@@ -247,3 +233,68 @@ def passage_line(passage: Passage) -> str:
 def unique(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct texts in the order of their first appearance."""
     return tuple(dict.fromkeys(texts))
+
+
+class Entry(NamedTuple):
+    """A question with the paragraphs that its file gives it, and those of them that support the answer."""
+
+    question: Question
+    paragraphs: Collection[Passage] = ()
+    gold: Collection[Passage] = ()
+
+
+def build(
+    name: str, path: str, entries: Iterable[Entry], corpus: Corpus, pooled: Iterable[Passage] | None = None
+) -> Dataset:
+    """Return the questions of the file `path` with a corpus, or where there is none with a pool of their paragraphs.
+
+    `gold_ids` are set where the corpus holds all gold paragraphs of a question: a part of them would make recall look
+    better than it is. Raises `DataError` on an id that occurs twice or no question.
+    """
+    entries = list(entries)
+    if not entries:
+        raise DataError(f"{path}: holds no questions; put the data set's file there or set dataset.{name}.path=PATH")
+    question_id, count = Counter(entry.question.id for entry in entries).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"{path}: the question id {question_id!r} is used {count} times")
+    passages = read_corpus(corpus, f"dataset.{name}.corpus") if isinstance(corpus, str) else corpus
+    if passages is None:
+        passages = pool(pooled or (p for entry in entries for p in entry.paragraphs))
+    gold = {(paragraph.title, paragraph.text) for entry in entries for paragraph in entry.gold}
+    ids = {(p.title, p.text): p.id for p in passages if (p.title, p.text) in gold} if gold else {}
+    questions = tuple(_with_gold(entry, ids) if entry.gold else entry.question for entry in entries)
+    return Dataset(name, questions, passages, corpus_kind="pooled" if corpus is None else "given")
+
+
+def _with_gold(entry: Entry, ids: dict[tuple[str, str], str]) -> Question:
+    titles = entry.question.gold_titles or unique(paragraph.title for paragraph in entry.gold if paragraph.title)
+    gold_ids = unique(ids.get((paragraph.title, paragraph.text), "") for paragraph in entry.gold)
+    return replace(entry.question, gold_titles=titles, gold_ids=gold_ids if all(gold_ids) else ())
+
+
+def select(dataset: Dataset, questions: Questions, listed: str, path: str) -> Dataset:
+    """Return the data set with the papers' questions (data/paper/questions) that are in it, in the papers' order."""
+    if questions == "all":
+        return dataset
+    file = SHIPPED / "data/paper/questions" / f"{listed if questions == 'papers' else questions}.sha256.txt"
+    digests = file.read_text(encoding="ascii").split()
+    by_digest: dict[str, Question] = {}
+    for question in sorted(dataset.questions, key=lambda question: not question.answers):  # MuSiQue's twins come last
+        by_digest.setdefault(hashlib.sha256(question.question.strip().encode()).hexdigest(), question)
+    selected = tuple(by_digest[digest] for digest in digests if digest in by_digest)
+    option = f"dataset.{dataset.name}.questions={questions}"
+    if not selected:
+        hint = f"expected the official development set, which `rag-notes download dataset={listed}` gets"
+        raise DataError(f"{path}: holds none of the papers' {len(digests)} questions ({option}); {hint}")
+    print(f"{option}: {len(selected)} of the papers' {len(digests)} questions are in {path}", file=sys.stderr)
+    return replace(dataset, questions=selected, selection=questions)
+
+
+def cut(dataset: Dataset, *, offset: NonNegative = 0, limit: Positive | None = None) -> Dataset:
+    """Return the data set with `limit` of its questions (None: all) from `offset` on, and its whole corpus."""
+    questions = dataset.questions[offset : None if limit is None else offset + limit]
+    if not questions:
+        total = len(dataset.questions)
+        raise DataError(f"dataset.{dataset.name}: offset={offset}, limit={limit} leave none of its {total} questions")
+    selection = dataset.selection if questions == dataset.questions else "offset/limit"
+    return replace(dataset, questions=questions, selection=selection)

@@ -1,31 +1,36 @@
-"""Official formats of NQ-open, TriviaQA, WebQuestions, FlashRAG's collection, SQuAD, RealTimeQA, ASQA and CRUD-RAG."""
+"""One's own format, and those of NQ-open, TriviaQA, WebQuestions, FlashRAG, SQuAD, RealTimeQA, ASQA and CRUD-RAG."""
 
+import dataclasses
 import re
 from collections.abc import Iterator
-from typing import Literal
+from difflib import get_close_matches
+from typing import Annotated, Literal, get_args
 from urllib.parse import unquote
 
 import msgspec
 
-from rag_notes.datasets.corpus import DataError, Id, PassageRecord, Some, Text, read_json, read_records, unique
-from rag_notes.datasets.selection import Entry, build, select
-from rag_notes.types import Dataset, Name, Passage, QAPair, Question, Task
+from rag_notes.datasets import corpus as files
+from rag_notes.datasets.corpus import DataError, Entry, Id, PassageRecord, Some, T, Text, build, read_records, unique
+from rag_notes.types import Dataset, Fact, Name, Passage, QAPair, Question, Task
+
+CrudSplit = Literal["questanswer_1doc", "questanswer_2docs", "questanswer_3docs", "all"]
+_DOCUMENT = r"(?s)^Document \d+ ?\(Title: (.*?)\): (.*)$"
 
 
 class _Metadata(msgspec.Struct):
-    type: str | None = None
-    supporting_facts: dict[str, list[str | int]] | None = None
+    type: str = ""
+    supporting_facts: dict[str, list[str | int]] = {}
 
 
-class _Record(msgspec.Struct):
+class _OpenRecord(msgspec.Struct):
     question: Text
     answers: Some[Text] | None = None
     answer: Some[Text] | None = None
     golden_answers: Some[Text] | None = None
     id: Id | None = None
-    ctxs: list[PassageRecord] | None = None
-    passages: list[Text] | None = None
-    metadata: _Metadata | None = None
+    ctxs: list[PassageRecord] = []
+    passages: list[Annotated[str, msgspec.Meta(pattern=_DOCUMENT)]] = []
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 def nq_open(
@@ -35,41 +40,37 @@ def nq_open(
 
     Without an id a question is named by its position, from "nq_open-1" on. The cases are of Chain-of-Note, Table 6.
     """
-    return select(build(name, path, _entries(path, name), corpus), questions, "nq_open", path)
+    return files.select(build(name, path, _open_entries(path, name), corpus), questions, "nq_open", path)
 
 
 def triviaqa(path: str, *, name: Name = "triviaqa", corpus: str | None = None) -> Dataset:
     """Read TriviaQA (Joshi et al., 2017) like NQ-open; `passages` are texts such as "Document 1 (Title: ...): text"."""
-    return build(name, path, _entries(path, name), corpus)
+    return build(name, path, _open_entries(path, name), corpus)
 
 
 def webquestions(path: str, *, name: Name = "webquestions", corpus: str | None = None) -> Dataset:
     """Read WebQuestions (Berant et al., 2013) like NQ-open; without a corpus file the corpus is empty."""
-    return build(name, path, _entries(path, name), corpus)
+    return build(name, path, _open_entries(path, name), corpus)
 
 
 def flashrag(path: str, *, name: Name = "flashrag", task: Task = "short", corpus: str | None = None) -> Dataset:
     """Read a data set of FlashRAG's collection (Jin et al., 2024), whose passages are in a file of their own."""
-    return build(name, path, _entries(path, name, task), corpus)
+    return build(name, path, _open_entries(path, name, task), corpus)
 
 
-def _entries(path: str, name: str, task: Task = "short") -> Iterator[Entry]:
-    for number, (location, record) in enumerate(read_records(path, _Record), 1):
+def _open_entries(path: str, name: str, task: Task = "short") -> Iterator[Entry]:
+    for number, (location, record) in enumerate(read_records(path, _OpenRecord), 1):
         answers = record.answers or record.answer or record.golden_answers
         if answers is None:
             raise DataError(f"{location}: expected a field `answers`, `answer` or `golden_answers`")
-        paragraphs = [context.passage(f"{location}, `ctxs`") for context in record.ctxs or []]
-        gold = [paragraph for paragraph, context in zip(paragraphs, record.ctxs or [], strict=True) if context.isgold]
-        for passage in record.passages or []:
-            match = re.fullmatch(r"Document \d+ ?\(Title: (.*?)\): (.*)", passage, re.DOTALL)
-            if match is None:
-                raise DataError(f"{location}, `passages`: expected 'Document n (Title: title): text'")
-            paragraphs.append(Passage("", match[1], match[2]))
-        metadata = record.metadata or _Metadata()
-        titles = unique(map(str, (metadata.supporting_facts or {}).get("title", [])))
+        paragraphs = [context.passage(f"{location}, `ctxs`") for context in record.ctxs]
+        gold = [paragraph for paragraph, context in zip(paragraphs, record.ctxs, strict=True) if context.isgold]
+        documents = (re.fullmatch(_DOCUMENT, passage) for passage in record.passages)
+        paragraphs += [Passage("", match[1], match[2]) for match in documents if match]
+        titles = unique(map(str, record.metadata.supporting_facts.get("title", [])))
         question_id = f"{name}-{number}" if record.id is None else str(record.id)
-        fields = (record.question, unique(answers), (), titles, (), task, metadata.type or "")
-        yield Entry(Question(question_id, *fields), paragraphs, gold)
+        question = Question(question_id, record.question, unique(answers), (), titles, (), task, record.metadata.type)
+        yield Entry(question, paragraphs, gold)
 
 
 class _SquadQuestion(msgspec.Struct):
@@ -95,7 +96,7 @@ class _SquadFile(msgspec.Struct):
 def squad(path: str, *, name: Name = "squad", corpus: str | None = None) -> Dataset:
     """Read SQuAD 1.1's JSON (Rajpurkar et al., 2016); a question's gold passage is its paragraph."""
     entries, paragraphs = [], []  # a paragraph without questions belongs to the pool, too
-    for article in read_json(path, _SquadFile).data:
+    for article in files.read_json(path, _SquadFile).data:
         for item in article.paragraphs:
             paragraphs.append(Passage("", unquote(article.title).replace("_", " "), item.context))
             for record in item.qas:
@@ -107,8 +108,8 @@ def squad(path: str, *, name: Name = "squad", corpus: str | None = None) -> Data
 class _RealTimeRecord(msgspec.Struct):
     question_id: Text
     question_sentence: Text
-    choices: Some[Text]
-    answer: Some[Text]
+    choices: Annotated[list[Text], msgspec.Meta(min_length=4)]
+    answer: Some[Literal["0", "1", "2", "3"]]  # indices of `choices`
 
 
 class _SearchResult(msgspec.Struct):
@@ -119,19 +120,15 @@ class _SearchResult(msgspec.Struct):
 def realtimeqa(
     path: str, *, name: Name = "realtimeqa", search_results: str | None = None, corpus: str | None = None
 ) -> Dataset:
-    """Read a week of RealTimeQA (Kasai et al., 2023), with the week's file of articles that a search engine found."""
-    if search_results is not None and corpus is not None:
-        raise DataError(f"dataset.{name}: set either search_results or corpus, not both")
+    """Read a week of RealTimeQA (Kasai et al., 2023); without a corpus, `search_results` has the week's articles."""
     articles: dict[str, list[Passage]] = {}
-    for location, result in read_records(search_results, _SearchResult) if search_results is not None else ():
+    for location, result in read_records(search_results, _SearchResult) if search_results and not corpus else ():
         passages = [record.passage(location) for record in result.search_result if (record.text or "").strip()]
         articles.setdefault(result.question_id, []).extend(passages)
     entries = []
-    for location, record in read_records(path, _RealTimeRecord):
-        choices = {str(index): choice for index, choice in enumerate(record.choices)}
-        if unknown := set(record.answer) - set(choices):
-            raise DataError(f"{location}, `answer`: expected indices of `choices`, found {min(unknown)!r}")
-        question = Question(record.question_id, record.question_sentence, unique(choices[i] for i in record.answer))
+    for _, record in read_records(path, _RealTimeRecord):
+        answers = unique(record.choices[int(index)] for index in record.answer)
+        question = Question(record.question_id, record.question_sentence, answers)
         entries.append(Entry(question, articles.pop(record.question_id, [])))
     if articles:
         raise DataError(f"{search_results}: the question {next(iter(articles))!r} is not in {path}")
@@ -148,22 +145,18 @@ class _AsqaRecord(msgspec.Struct):
     qa_pairs: Some[_Pair]
     id: Id | None = None
     sample_id: Id | None = None
-    docs: list[PassageRecord] | None = None
+    docs: list[PassageRecord] = []
 
 
 def asqa(path: str, *, name: Name = "asqa", corpus: str | None = None) -> Dataset:
     """Read ASQA (Stelmakh et al., 2022) as ALCE (Gao et al., 2023) lays it out; its `qa_pairs` score an answer."""
     entries = []
     for number, (location, record) in enumerate(read_records(path, _AsqaRecord), 1):
-        ids = (record.id, record.sample_id, f"{name}-{number}")
-        question_id = next(str(value) for value in ids if value is not None)
+        question_id = next(str(key) for key in (record.id, record.sample_id, f"{name}-{number}") if key is not None)
         pairs = tuple(QAPair(pair.question, unique(pair.short_answers)) for pair in record.qa_pairs)
         question = Question(question_id, record.question, qa_pairs=pairs, task="long_form")
-        entries.append(Entry(question, [item.passage(f"{location}, `docs`") for item in record.docs or ()]))
+        entries.append(Entry(question, [item.passage(f"{location}, `docs`") for item in record.docs]))
     return build(name, path, entries, corpus)
-
-
-CrudSplit = Literal["questanswer_1doc", "questanswer_2docs", "questanswer_3docs", "all"]
 
 
 class _CrudRecord(msgspec.Struct):
@@ -175,26 +168,56 @@ class _CrudRecord(msgspec.Struct):
     news3: str = ""
 
 
-class _CrudFile(msgspec.Struct):
-    questanswer_1doc: list[_CrudRecord]
-    questanswer_2docs: list[_CrudRecord]
-    questanswer_3docs: list[_CrudRecord]
-
-
 def crud(path: str, *, name: Name = "crud", split: CrudSplit = "all", corpus: str | None = None) -> Dataset:
     """Read the question-answering tasks of CRUD-RAG (Lyu et al., 2024) from its split_merged.json.
 
     The tasks share ids, so their number of documents precedes them ("2docs-..."). The pool holds the news of all three.
     """
-    file = read_json(path, _CrudFile)
+    file = files.read_json(path, dict[str, msgspec.Raw])
     entries = []
-    for count, task in enumerate(_CrudFile.__struct_fields__, 1):
-        for record in getattr(file, task):
-            news = [Passage("", "", text.strip()) for text in (record.news1, record.news2, record.news3)[:count]]
-            if not all(passage.text for passage in news):
-                raise DataError(f"{path}, {task}: expected {count} texts (`news1`, ...), {record.id!r} has fewer")
+    for count, task in enumerate(get_args(CrudSplit)[:3], 1):
+        for record in files.decode(file.get(task, b"[]"), list[_CrudRecord], f"{path}, {task}"):
+            texts = (record.news1, record.news2, record.news3)[:count]
+            news = [Passage("", "", text) for text in unique(map(str.strip, texts)) if text]
             question_id = f"{task.removeprefix('questanswer_')}-{record.id}"
             question = Question(question_id, record.questions, (record.answers,), (), (), (), "news", task, 0, "zh")
-            entries.append(Entry(question, gold=list(dict.fromkeys(news))))
+            entries.append(Entry(question, gold=news))
     selected = [entry for entry in entries if split in ("all", entry.question.type)]
     return build(name, path, selected, corpus, (news for entry in entries for news in entry.gold))
+
+
+def plain(path: str, *, name: Name = "plain", corpus: str | None = None) -> Dataset:
+    """Read one's own data; `DataError` on keys that are no fields, and gold ids or titles that the corpus has not."""
+    option = f"dataset.{name}.corpus"
+    lines = files.read_lines(path)
+    records = [(location, decode_strictly(line, Question, Question, location)) for location, line in lines]
+    if corpus is not None:
+        gold = {key for _, question in records for key in (*question.gold_ids, *question.gold_titles)}
+        lines = files.read_lines(corpus, option)
+        passages = (decode_strictly(line, PassageRecord, Passage, location) for location, line in lines)
+        names = {key for passage in passages for key in (str(passage.id), passage.title) if key in gold}
+        for location, question in records:
+            if missing := [key for key in (*question.gold_ids, *question.gold_titles) if key not in names]:
+                raise DataError(f"{location}, `gold_ids` and `gold_titles`: {corpus} has no {missing[0]!r}")
+    entries = (Entry(question) for _, question in records)
+    return build(name, path, entries, () if corpus is None else files.read_corpus(corpus, option))
+
+
+def decode_strictly(line: str, kind: type[T], fields: type[Question | Passage], location: str) -> T:
+    """Decode a line of JSON. Raises DataError with the nearest field for a key that is none of the fields."""
+    names = [field.name for field in dataclasses.fields(fields)]
+    for key in files.decode(line, dict[str, msgspec.Raw], location):
+        if key not in names:
+            nearest = get_close_matches(key, names, n=1, cutoff=0)[0]
+            raise DataError(f"{location}: `{key}` is not a field, did you mean `{nearest}`? ({', '.join(names)})")
+    return files.decode(line, kind, location)
+
+
+class _Facts(msgspec.Struct):
+    id: str
+    facts: tuple[Fact, ...]
+
+
+def load_facts(path: str) -> dict[str, tuple[Fact, ...]]:
+    """Read the facts that each question needs, by its id, in the order of its hops; a line has `id` and `facts`."""
+    return {record.id: record.facts for _, record in read_records(path, _Facts)}

@@ -1,7 +1,6 @@
 """One client for every OpenAI-compatible endpoint (OpenAI, vLLM, Ollama, llama.cpp), in front of a response store."""
 
 import asyncio
-import contextlib
 import os
 import re
 import time
@@ -11,18 +10,15 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import InstanceOf
 
 from rag_notes.llm import errors
-from rag_notes.llm.completion import SCORED, read_body, read_completion, read_usage
-from rag_notes.llm.errors import FatalLLMError, LLMError, RecordingMissError, SpendingLimitError, UnreachedError
-from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
+from rag_notes.llm.completion import read_body, read_completion, read_usage
+from rag_notes.llm.errors import FatalLLMError, LLMError, RecordingMissError, SpendingLimitError
+from rag_notes.llm.store import Response, ResponseStore, request_key
 from rag_notes.types import InputError, NonNegative, Positive
-
-if TYPE_CHECKING:
-    import openai
 
 __all__ = ["LLM", "FatalLLMError", "LLMError", "Price", "RecordingMissError", "SpendingLimitError", "Usage"]
 
@@ -46,15 +42,12 @@ class Price:
 
 @dataclass(slots=True)
 class Usage:
-    """What an LLM has done: calls answered and store hits, and the tokens, retries, errors and dollars of the calls."""
+    """What an LLM has done: calls answered, store hits, and the tokens and dollars of the calls."""
 
     sent: int = 0
     stored: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    reasoning_tokens: int = 0
-    retries: int = 0
-    errors: int = 0
     cost: float = 0.0
 
 
@@ -63,13 +56,12 @@ class LLM:
 
     A response that the store has costs nothing; identical requests in flight are sent once, by whichever process claims
     them first; errors are never stored. `model` names the model in keys, records and tables, `served_as` is what the
-    endpoint calls it. `base_url` is an OpenAI-compatible endpoint, or "local" for a GGUF file served in this process
-    (see `rag_notes.llm.local`). Without it, and with `recordings` (exports of a store, unpacked below `cache`), the
-    network is forbidden. What may pass is tried again up to `max_retries` times, by openai's client or, where an answer
-    is empty or none, by this one. `max_cost` is in US dollars, from the start of this object. None is not sent.
+    endpoint calls it. `base_url` is an OpenAI-compatible endpoint, or "local" for a GGUF file served in this process.
+    Without it, and with `recordings` (exports of a store, unpacked below `cache`), the network is forbidden. What
+    may pass is tried again up to `max_retries` times, by openai's client or, where an answer is empty or none, by this.
+    Prices are US dollars per million tokens, `max_cost` is what this object may spend. A setting of None is not sent.
     Temperature 0.1 and a fixed seed are DeepNote's (section C.1); top_p 0.9 and 1280 new tokens are in its authors'
     public code only. `system` is a message put before the prompt, `extra_body` further fields of the request.
-    `stages` may name other LLMs for single stages.
     """
 
     def __init__(
@@ -88,7 +80,6 @@ class LLM:
         concurrency: Positive = 16,
         timeout: float = 600.0,
         max_retries: NonNegative = 5,
-        price: Price | None = None,
         prompt_price: float | None = None,
         completion_price: float | None = None,
         max_cost: float | None = None,
@@ -103,9 +94,8 @@ class LLM:
     ) -> None:
         if (prompt_price is None) != (completion_price is None):
             raise InputError("set both llm.prompt_price and llm.completion_price, or neither")
-        if prompt_price is not None and completion_price is not None:
-            price = Price(prompt_price, completion_price)
-        if max_cost is not None and price is None:
+        self.price = Price(prompt_price, completion_price or 0.0) if prompt_price is not None else None
+        if max_cost is not None and self.price is None:
             raise InputError(f"max_cost needs the price of {model!r}: set llm.prompt_price and llm.completion_price")
         basic = {"temperature": temperature, "top_p": top_p, "seed": seed, "max_tokens": max_tokens}
         more = {"max_completion_tokens": max_completion_tokens, "reasoning_effort": reasoning_effort, "system": system}
@@ -118,15 +108,15 @@ class LLM:
         self.store = ResponseStore(store, lease=lease) if isinstance(store, str) else store
         self._is_local = base_url == "local"
         self.model = Path(model).stem if self._is_local else model
-        self.base_url, self.price, self.max_cost, self.concurrency = base_url, price, max_cost, concurrency
+        self.base_url, self.max_cost, self.concurrency = base_url, max_cost, concurrency
         if not (self._is_local or base_url is None or _ADDRESS.fullmatch(base_url)):  # which may hold a secret
             raise InputError("llm.base_url: expected for example http://127.0.0.1:8000/v1, without user or password")
         self.endpoint = "llama.cpp in this process" if self._is_local else base_url and base_url.split("/")[2]
         self.usage, self.trained, self.stages = Usage(), dict[str, str | None](), dict[str, LLM]()
-        self._file, self._served_as, self._key_variable = model, served_as or self.model, api_key_variable
+        self._served_as, self._key_variable = served_as or self.model, api_key_variable
         self._timeout, self._max_retries, self._resources = timeout, max_retries, AsyncExitStack()
-        self._engine: dict[str, Any] = {"n_ctx": n_ctx, "threads": threads}
-        self._client: openai.AsyncOpenAI | None = None
+        self._engine: dict[str, Any] = {"name": model, "n_ctx": n_ctx, "threads": threads}
+        self._client: Any = None
         self._server: Any = None
         self._in_flight: dict[str, asyncio.Task[Response]] = {}
         self._fatal: FatalLLMError | None = None
@@ -140,20 +130,23 @@ class LLM:
             if self._is_local:
                 from rag_notes.llm.local import serve  # noqa: PLC0415
 
-                self._server = serve(self._file, n_parallel=self.concurrency, **self._engine)
+                self._server = serve(n_parallel=self.concurrency, **self._engine)
                 base_url = f"{self._server.listening_address}/v1"
             elif not (key.isascii() and key.isprintable()) or (not key and self.endpoint == "api.openai.com"):
                 raise InputError(
                     f"llm=openai needs a key: set the environment variable {self._key_variable} (letters, digits and "
                     "signs), or name your own server with llm.base_url=http://127.0.0.1:8000/v1"
                 )
-            self._slots, self._fatal = asyncio.Semaphore(self.concurrency), None
-            transport = openai.DefaultAioHttpClient()  # half the work a call of the default transport
-            settings: Any = {"timeout": self._timeout, "http_client": transport}
-            self._client = openai.AsyncOpenAI(base_url=base_url, api_key=key or "none", **settings)
+            transport: Any = openai.DefaultAioHttpClient()  # half the work a call of the default transport
+            settings: Any = {"base_url": base_url, "api_key": key or "none", "timeout": self._timeout}
+            endpoint = openai.AsyncOpenAI(http_client=transport, **settings)
+            self._client = await self._resources.enter_async_context(endpoint)
         for other in self.stages.values():
             other.usage = self.usage
             await self._resources.enter_async_context(other)
+        if self._client is not None:
+            self._slots, self._fatal = asyncio.Semaphore(self.concurrency), None
+            self._resources.enter_context(self.store.renewing())
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -161,10 +154,8 @@ class LLM:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        if self._client is not None:
-            await self._client.close()
-        self._client, self._server = None, None
         await self._resources.aclose()
+        self._client, self._server = None, None
 
     def of(self, stage: str) -> "LLM":
         """The LLM that answers a stage: another one where `stages` names it, else this one."""
@@ -186,10 +177,8 @@ class LLM:
         return await self.answer(request, request_key(request))
 
     async def answer(self, request: dict[str, Any], key: str) -> Response:
-        """The response to what `request` gave, `key` being its `request_key`.
-
-        Raises RecordingMissError where the network is forbidden and the store has no answer, FatalLLMErrors where no
-        further call makes sense (the money is spent, the store cannot be written), else LLMErrors.
+        """The response to what `request` gave, `key` being its `request_key`. Raises RecordingMissError where the
+        network is forbidden and the store has no answer, FatalLLMError where no further call can help, else LLMError.
         """
         if (stored := self._stored(key)) is not None:
             return stored
@@ -215,11 +204,12 @@ class LLM:
         wait = 0.02
         while True:
             async with self._slots:
+                if self._fatal is not None:  # nothing more is sent
+                    raise type(self._fatal)(*self._fatal.args)
                 try:
-                    if self._fatal is not None:  # nothing more is sent
-                        raise type(self._fatal)(*self._fatal.args)
-                    if self.store.claim(key):
-                        return await self._make(request, key)
+                    with self.store.claim(key) as claimed:
+                        if claimed:
+                            return self.store.put(request, await self._send(request))
                 except FatalLLMError as error:
                     self._fatal = error
                     raise
@@ -227,22 +217,6 @@ class LLM:
                 return stored
             await asyncio.sleep(wait)
             wait = min(2 * wait, 0.5)
-
-    async def _make(self, request: dict[str, Any], key: str) -> Response:
-        """Make a claimed call and store its answer, the claim being renewed meanwhile."""
-        renewing = asyncio.create_task(self._renew(key))
-        try:
-            return self.store.put(request, await self._send(request))
-        finally:
-            renewing.cancel()
-            with contextlib.suppress(StoreError):  # it expires
-                self.store.release(key)
-
-    async def _renew(self, key: str) -> None:
-        while True:
-            await asyncio.sleep(self.store.lease / 3)
-            with contextlib.suppress(StoreError):  # the next write that matters says what is wrong
-                self.store.renew(key)
 
     async def _send(self, request: dict[str, Any]) -> Response:
         import aiohttp  # noqa: PLC0415
@@ -255,37 +229,40 @@ class LLM:
             body["seed"] += repeat
         start, failures, empty, most = time.perf_counter(), 0, 0, self._max_retries
         while True:
-            self._check_budget()
-            assert self._client is not None
-            options: Any = {"max_retries": most - failures}
+            if self.max_cost is not None and (self._unmetered or self.usage.cost >= self.max_cost):
+                unknown = "no token usage is reported, so that none can be kept; " if self._unmetered else ""
+                text = f"{unknown}{self.usage.cost:.4f} of max_cost={self.max_cost} dollars are spent in this command"
+                advice = "the same command continues with as much again"
+                raise SpendingLimitError(f"spending limit reached: {text}; {advice}")
+            options = {"max_retries": most - failures}
             try:
                 # Not chat.completions.create: checking 35 arguments against their types takes as long as all the rest.
                 raw = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body, options=options)
                 failures += int(raw.request.headers.get("x-stainless-retry-count", 0))
                 response = self._read(raw.content, body)
                 # An empty answer may be a passing fault; one that used up its tokens (in reasoning) is not.
-                if response.text.strip() or response.finish_reason in ("length", SCORED) or empty == most:
-                    self.usage.retries += failures + empty
-                    served = replace(response, endpoint=self.endpoint, served_as=self._served_as)
-                    seconds = round(time.perf_counter() - start, 3)
-                    return replace(served, seconds=seconds, retries=failures + empty)
+                if response.text.strip() or response.finish_reason == "length" or empty == most:
+                    served: Any = {"endpoint": self.endpoint, "served_as": self._served_as, "retries": failures + empty}
+                    return replace(response, seconds=round(time.perf_counter() - start, 3), **served)
                 empty += 1
+                continue
             except openai.APIStatusError as error:
+                failure = self._explained(error.status_code, error.body, body)
                 wait = error.response.headers.get("retry-after", "")
                 if wait.isdigit() and int(wait) > 120:  # openai's client waits no longer
-                    raise self._failed(FatalLLMError(f"asks to wait {wait} s; the same command continues")) from None
-                raise self._failed(self._explained(error.status_code, error.body, body)) from None
+                    failure = FatalLLMError(f"asks to wait {wait} s; the same command continues")
             except openai.APIError as error:
-                raise self._failed(errors.explain_connection(error)) from None
+                failure = errors.explain_connection(error)
             except LLMError as error:
-                raise self._failed(error) from None
+                failure = error
             except (ValueError, TypeError, AttributeError, LookupError, RecursionError, aiohttp.ClientError) as error:
-                if failures >= most:
-                    kind = UnreachedError if isinstance(error, aiohttp.ClientError) else LLMError
-                    text = f"{type(error).__name__}: {error}"
-                    raise self._failed(kind(f"answered something that is not a chat completion ({text})")) from None
-                await asyncio.sleep(min(PAUSE * 2**failures, 8.0))
-                failures += 1
+                if failures < most:
+                    await asyncio.sleep(min(PAUSE * 2**failures, 8.0))
+                    failures += 1
+                    continue
+                text = f"{type(error).__name__}: {error}"
+                failure = LLMError(f"answered something that is not a chat completion ({text})")
+            raise type(failure)(self._clean(f"{self.base_url}: {failure}"))
 
     def _read(self, content: bytes, body: dict[str, Any]) -> Response:
         """The response in the body of an answer, which is paid whether or not it can be used."""
@@ -293,14 +270,13 @@ class LLM:
         if counts := read_usage(completion):
             usage.prompt_tokens += counts[0]
             usage.completion_tokens += counts[1]
-            usage.reasoning_tokens += counts[2]
             usage.cost += self.price.of(*counts[:2]) if self.price else 0.0
         if completion.get("error") and not completion.get("choices"):
             message, code, _ = errors.read_error(completion)
             if code in ("400", "401", "402", "403", "404", "422"):
                 raise self._explained(int(code), completion, body)
             raise InputError(message)
-        response = read_completion(completion, scored=body.get("continue_final_message", False))
+        response = read_completion(completion)
         usage.sent += 1
         if counts is None:
             self._unmetered = True
@@ -317,19 +293,9 @@ class LLM:
             return FatalLLMError(f"{error}; no request was answered: check llm.model={self.model} and the settings")
         return error
 
-    def _failed(self, error: LLMError) -> LLMError:
-        self.usage.errors += 1
-        return type(error)(self._clean(f"{self.base_url}: {error}"))
-
     def _warn(self, text: str) -> None:
         warnings.warn(self._clean(f"{self.base_url}: {text}"), RuntimeWarning, stacklevel=2)
 
-    def _check_budget(self) -> None:
-        if self.max_cost is not None and (self._unmetered or self.usage.cost >= self.max_cost):
-            unknown = "no token usage is reported, so that none can be kept; " if self._unmetered else ""
-            text = f"{unknown}{self.usage.cost:.4f} of max_cost={self.max_cost} dollars are spent in this command"
-            raise SpendingLimitError(f"spending limit reached: {text}; the same command continues with as much again")
-
     def _clean(self, text: str) -> str:
-        key = os.environ.get(self._key_variable, "").strip() or "sk-"
-        return errors.printable(re.sub(rf"{re.escape(key)}|\b(sk|key)-[\w*.-]{{6,}}", "[key]", text))
+        key = re.escape(os.environ.get(self._key_variable, "").strip() or "sk-")
+        return errors.printable(re.sub(rf"{key}|\b(sk|key)-[\w*.-]{{6,}}", "[key]", text))

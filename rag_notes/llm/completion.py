@@ -11,17 +11,15 @@ from rag_notes.llm.errors import LLMError, encodable, read_error
 from rag_notes.llm.store import Logprobs, Response
 from rag_notes.types import InputError
 
-SCORED = "scored"
 """The finish_reason of a response that has the log-probabilities of its prompt instead of a text."""
 
 # The words of different endpoints, in lower case. Any other word ("error", "abort") or none means: not an answer.
 _WHOLE = {"stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"}
 _CUT = {"length", "max_tokens", "max_output_tokens", "max_length", "model_length"}
 _FILTERED = {"content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "sensitive"}
-_THOUGHT = re.compile(  # in the last case the chat template has written the opening tag
-    r"\s*(?:<(think|thinking|thought)>(.*?)</\1>|\[THINK\](.*?)\[/THINK\]|((?:(?!<think>).)*?)</think>)\s*", re.DOTALL
-)
-_BEGUN_THOUGHT = re.compile(r"\s*(?:<(?:think|thinking|thought)>|\[THINK\])")
+_BEGIN, _END = r"\s*(?:<(?:think|thinking|thought)>|\[THINK\])", r"(?:</(?:think|thinking|thought)>|\[/THINK\]|\Z)\s*"
+_THOUGHT = re.compile(rf"{_BEGIN}(.*?){_END}", re.DOTALL)  # which may be cut off
+_ENDED_THOUGHT = re.compile(r"((?:(?!<think>).)*?)</think>\s*", re.DOTALL)  # that the chat template has begun
 
 
 def read_body(content: bytes) -> Any:
@@ -43,12 +41,11 @@ def read_usage(completion: Any) -> tuple[int, int, int] | None:
     return (prompt, answer, reasoning) if min(prompt, answer, reasoning) >= 0 else None
 
 
-def read_completion(completion: Any, *, scored: bool = False) -> Response:
+def read_completion(completion: Any) -> Response:
     """The response in a parsed body; what a model thinks aloud before its answer is `reasoning`.
 
-    With `scored` the log-probabilities of the prompt are what counts: where they are there, the response has these and
-    no text, and the finish_reason is SCORED. Raises ValueError, TypeError, AttributeError or LookupError where the body
-    is no whole completion (another try may give one), LLMError where another try would fail too.
+    Raises LLMError where another try would fail too, ValueError, TypeError, AttributeError or LookupError where one
+    may not.
     """
     choice = completion["choices"][0]
     message, reason = choice["message"], choice.get("finish_reason")
@@ -67,30 +64,20 @@ def read_completion(completion: Any, *, scored: bool = False) -> Response:
     logprobs, tokens = None, (choice.get("logprobs") or {}).get("content")
     if tokens is not None and finish_reason != "refusal":
         logprobs = _read_tokens(text, tokens)
-    if thought := _THOUGHT.match(text):
-        reasoning = "".join(part or "" for part in thought.groups()[1:]).strip() or reasoning
+    if thought := _THOUGHT.match(text) or _ENDED_THOUGHT.match(text):
+        reasoning = thought[1].strip() or reasoning
         text, logprobs = text[thought.end() :], logprobs and _tokens_from(logprobs, thought.end())
-    elif begun := _BEGUN_THOUGHT.match(text):  # cut off before the answer
-        reasoning, text, logprobs = text[begun.end() :].strip(), "", logprobs and ()
-    if scored and (prompt := completion.get("prompt_logprobs")) is not None:
-        pairs = [(one["decoded_token"], one["logprob"]) for each in prompt if each for one in each.values()]
-        text, finish_reason, logprobs = "", SCORED, _checked(pairs)
     prompt_tokens, answer_tokens, thinking = read_usage(completion) or (0, 0, 0)
-    model, reasoning = completion.get("model"), str(reasoning) if reasoning else None
-    return Response(
-        text, finish_reason, prompt_tokens, answer_tokens, 0.0, 0, logprobs, reasoning, thinking, model and str(model)
-    )
+    model, reasoning = (str(value) if value else None for value in (completion.get("model"), reasoning))
+    return Response(text, finish_reason, prompt_tokens, answer_tokens, 0.0, 0, logprobs, reasoning, thinking, model)
 
 
 def _join_parts(content: Any) -> tuple[str, str]:
     """The text of a message and the thoughts among its parts; the content is a text, None or a list of parts."""
     if content is None or isinstance(content, str):
         return content or "", ""
-    if not isinstance(content, list):
-        raise TypeError(f"the content is {str(content)[:80]}")
-    thoughts = [part["thinking"] for part in content if part["type"] == "thinking"]
-    thought = "".join(thought if isinstance(thought, str) else _join_parts(thought)[0] for thought in thoughts)
-    return "".join(part["text"] for part in content if part["type"] == "text"), thought
+    thoughts = [_join_parts(part["thinking"])[0] for part in content if part["type"] == "thinking"]
+    return "".join(part["text"] for part in content if part["type"] == "text"), "".join(thoughts)
 
 
 def _read_tokens(text: str, tokens: Any) -> Logprobs:

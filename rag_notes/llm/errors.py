@@ -19,10 +19,6 @@ class RecordingMissError(LLMError):
     """The network is forbidden and the store has no response to this request."""
 
 
-class UnreachedError(LLMError):
-    """The connection ended without a response, so that no model was heard."""
-
-
 class FatalLLMError(LLMError):
     """An error that every further call would meet too (no such model, key refused, nobody there): the run stops."""
 
@@ -41,9 +37,8 @@ def read_error(body: Any) -> tuple[str, str, str | None]:
 
 
 def explain(status: int, body: Any, settings: Container[str]) -> LLMError:
-    """The error that a refused request is, with what to change; fatal where it is sure that all others would meet it.
-
-    `settings` are the fields of the request that a user sets.
+    """The error that a refused request is, fatal where all others would meet it; `settings` are those of its fields
+    that a user sets.
     """
     message, code, parameter = read_error(body)
     text = f"status {status}: {message}"
@@ -70,7 +65,7 @@ def explain_connection(error: Exception) -> LLMError:
         return FatalLLMError("nobody answers at this address; is the server running? The same command continues")
     if isinstance(cause, aiohttp.SocketTimeoutError):
         return LLMError("did not answer in time; raise llm.timeout or lower llm.concurrency")
-    return UnreachedError(f"closed the connection ({type(cause).__name__})")
+    return LLMError(f"closed the connection ({type(cause).__name__})")
 
 
 def encodable(text: str) -> str:

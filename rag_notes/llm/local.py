@@ -21,10 +21,9 @@ def model_file(name: str) -> Path:
 
 
 def serve(name: str, *, n_ctx: int = 8192, n_parallel: int = 1, threads: int | None = None) -> Any:
-    """A llama.cpp server on 127.0.0.1 and a free port (see its `listening_address`), until nothing refers to it.
+    """A llama.cpp server on 127.0.0.1 and a free port (its `listening_address`), until nothing refers to it.
 
-    `n_ctx` tokens are shared by `n_parallel` slots; requests beyond these wait. With one slot the same request gets the
-    same answer whatever was asked before; with more, requests that are computed together change each other's rounding.
+    `n_parallel` requests share `n_ctx` tokens, others wait. Those computed together change each other's rounding.
     """
     model, xllamacpp = model_file(name), needed("xllamacpp", "local")
     params = xllamacpp.CommonParams()

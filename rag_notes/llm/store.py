@@ -1,7 +1,6 @@
 """The response store: every answer an LLM gave, kept under a hash of what determined it, so that none is paid twice."""
 
 import contextlib
-import functools
 import hashlib
 import json
 import lzma
@@ -44,9 +43,9 @@ class Response:
     """What a model answered to one request, with what it cost when it was made.
 
     `seconds` is the wall time of the call with its `retries`. A `finish_reason` of "length" means that the answer was
-    cut at the token limit, "refusal" that `text` says why there is none. `logprobs` are pairs of a token and its
-    log probability; `reasoning` is what the model wrote before its answer, and `completion_tokens` include its tokens.
-    `endpoint`, `served_as` (the name sent) and `model` (the name answered) say what served it.
+    cut at the token limit, "refusal" that `text` says why there is none. `logprobs` are pairs of a token and its log
+    probability. `reasoning` stood before the answer, `completion_tokens` include its tokens. `served_as` is the name of
+    the model that was sent, `model` the name answered.
     """
 
     text: str
@@ -91,10 +90,9 @@ def request_key(request: Mapping[str, Any]) -> str:
 class ResponseStore:
     """A key-value store of responses in one SQLite file (":memory:" for none), shared safely by threads and processes.
 
-    Responses never expire and are never replaced: the first one stored under a key stays. A request under way can be
-    claimed, so that no other process makes it too; a claim ends `lease` seconds after it was last renewed (the clocks
-    of machines that share a store must agree better than that). `read_only` opens a file that nobody writes to.
-    Raises StoreError, as all methods do, where the file is not a response store or cannot be read or written.
+    The first response stored under a key stays. A request under way can be claimed, so that no other process makes it
+    too; a claim ends `lease` seconds after it was last renewed (the clocks of machines that share a store must agree
+    better than that). `read_only` opens a file that nobody writes to. All methods raise StoreError where they cannot.
     """
 
     def __init__(self, path: str | Path, *, lease: float = 5.0, read_only: bool = False) -> None:
@@ -115,9 +113,8 @@ class ResponseStore:
 
     @classmethod
     def of_recordings(cls, paths: Iterable[str | Path], *, cache: str | Path | None) -> "ResponseStore":
-        """A store of what recordings hold: imported once into a read-only file below `cache` that their SHA-256 names.
-
-        `cache=None` imports into memory. Raises StoreError as `import_jsonl`.
+        """A store of what recordings hold: imported once into a read-only file below `cache` that their SHA-256 names,
+        into memory where that is None. Raises StoreError as `import_jsonl`.
         """
         sources = [Path(path) for path in paths]
         if cache is None:
@@ -169,24 +166,40 @@ class ResponseStore:
         tests = [("key = ?", key) for key in keys] + [("instr(request, ?)", text) for text in texts]
         return sum(len(self.execute(f"DELETE FROM responses WHERE {test} RETURNING 1", (v,))) for test, v in tests)
 
-    def claim(self, key: str) -> bool:
-        """Claim a request to make it; False where it is answered already or another one is making it."""
+    @contextlib.contextmanager
+    def claim(self, key: str) -> Iterator[bool]:
+        """Claim a request during the block; False where it is answered already or another one is making it."""
         now = time.time()
         values = {"key": key, "owner": self._owner, "until": now + self.lease, "now": now}
         statement = (  # one statement, which nothing can come between
             "INSERT INTO claims SELECT :key, :owner, :until WHERE NOT EXISTS (SELECT 1 FROM responses WHERE key=:key) "
             "ON CONFLICT (key) DO UPDATE SET owner = :owner, until = :until WHERE claims.until < :now RETURNING 1"
         )
-        return bool(self.execute(statement, values))
+        claimed = bool(self.execute(statement, values))
+        try:
+            yield claimed
+        finally:
+            if claimed:
+                with contextlib.suppress(StoreError):  # it expires
+                    self.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, self._owner))
 
-    def renew(self, key: str) -> None:
-        """Let a claim of this store last for another `lease` seconds from now."""
-        until = time.time() + self.lease
-        self.execute("UPDATE claims SET until = ? WHERE key = ? AND owner = ?", (until, key, self._owner))
+    @contextlib.contextmanager
+    def renewing(self) -> Iterator[None]:
+        """Renew this store's claims during the block, by a thread: an event loop that is busy would renew too late."""
+        done = threading.Event()
 
-    def release(self, key: str) -> None:
-        """End a claim of this store."""
-        self.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, self._owner))
+        def renew() -> None:
+            while not done.wait(self.lease / 3):
+                with contextlib.suppress(StoreError):  # the next write that matters says what is wrong
+                    self.execute("UPDATE claims SET until = ? WHERE owner = ?", (time.time() + self.lease, self._owner))
+
+        thread = threading.Thread(target=renew, daemon=True)  # does not keep a program from ending
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def __len__(self) -> int:
         return int(self.execute("SELECT count(*) FROM responses")[0][0])
@@ -194,28 +207,23 @@ class ResponseStore:
     def rows(self) -> Iterator[tuple[str, dict[str, Any], Response]]:
         """All (key, request, response), sorted by key, read one by one."""
         for (key,) in self.execute("SELECT key FROM responses ORDER BY key"):
-            rows = self.execute("SELECT request FROM responses WHERE key = ?", (key,))
+            ((request,),) = self.execute("SELECT request FROM responses WHERE key = ?", (key,))
             if (response := self.get(key)) is not None:
-                yield key, json.loads(rows[0][0]), response
+                yield key, json.loads(request), response
 
-    def export_jsonl(self, path: str | Path, keys: set[str] | None = None) -> int:
-        """Write the responses (those under `keys`, or all) as JSON lines sorted by key; xz-compressed for `.xz` names.
-
-        Returns the number of lines. The same responses give the same bytes.
-        """
-        count, is_xz = 0, Path(path).suffix == ".xz"
-        packed: Any = functools.partial(lzma.open, mode="wb", preset=9) if is_xz else contextlib.nullcontext
-        with replacing(Path(path)) as raw, packed(raw) as file:
+    def export_jsonl(self, path: str | Path) -> int:
+        """Write the responses as JSON lines sorted by key, xz-compressed for `.xz` names, and return their number."""
+        count, is_packed = 0, Path(path).suffix == ".xz"
+        with replacing(Path(path)) as raw, contextlib.ExitStack() as stack:
+            file = stack.enter_context(lzma.open(raw, "wb", preset=9)) if is_packed else raw
             for key, request, response in self.rows():
-                if keys is None or key in keys:
-                    line = f'{{"key":"{key}","request":{canonical_json(request)},"response":{response.to_json()}}}\n'
-                    count += bool(file.write(line.encode()))
+                line = f'{{"key":"{key}","request":{canonical_json(request)},"response":{response.to_json()}}}\n'
+                count += bool(file.write(line.encode()))
         return count
 
     def import_jsonl(self, *paths: str | Path) -> int:
-        """Add the responses of exports, all or none, and return how many are new.
-
-        Raises StoreError naming the file, and the line where one is malformed or its key is not its request's hash.
+        """Add the responses of exports, all or none, and return how many are new. Raises StoreError that names file and
+        line where a response is malformed, or its key is not the hash of its request.
         """
         rows = (row for path in paths for row in _recorded(Path(path)))
         with _explained(self.path), self._lock, self._db:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # whose parts are loaded when they are used
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rag_notes.types import InputError
 
@@ -56,7 +56,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
 
 
 def mean_interval(
-    values: Sequence[float],
+    values: ArrayLike,
     *,
     confidence: float = 0.95,
     resamples: int = 10_000,
@@ -84,8 +84,8 @@ def mean_interval(
 
 
 def paired_difference(
-    a: Sequence[float],
-    b: Sequence[float],
+    a: ArrayLike,
+    b: ArrayLike,
     *,
     confidence: float = 0.95,
     resamples: int = 10_000,
@@ -101,8 +101,8 @@ def paired_difference(
     lengths, no values, values that are not finite and bad options.
     """
     _check_confidence(confidence)
-    if len(a) != len(b):
-        raise InputError(f"paired scores must be of the same questions: a has {len(a)} values, b has {len(b)}")
+    if np.size(a) != np.size(b):
+        raise InputError(f"paired scores must be of the same questions: a has {np.size(a)} values, b has {np.size(b)}")
     differences = _finite(a, "a") - _finite(b, "b")
     sums, sizes = _cluster_sums(differences, clusters)
     interval = _bootstrap(sums, sizes, confidence, resamples, seed, paired=True)
@@ -119,64 +119,44 @@ def paired_difference(
     )
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: ArrayLike) -> list[float]:
     """Return the p values adjusted for their number, in the given order (Holm, 1979: step-down, capped at 1).
 
     NaN stays NaN and does not count as a test. Raises ValueError for a p value outside 0 to 1.
     """
-    if any(p < 0 or p > 1 for p in p_values):
-        raise InputError(f"p values must lie between 0 and 1: {list(p_values)}")
-    adjusted = [math.nan] * len(p_values)
-    tested = sorted((i for i, p in enumerate(p_values) if not math.isnan(p)), key=lambda i: p_values[i])
-    running = 0.0
-    for rank, i in enumerate(tested):
-        running = max(running, min(1.0, (len(tested) - rank) * p_values[i]))
-        adjusted[i] = float(running)
-    return adjusted
+    p = np.asarray(p_values, dtype=np.float64)
+    if ((p < 0) | (p > 1)).any():
+        raise InputError(f"p values must lie between 0 and 1: {p.tolist()}")
+    adjusted = np.full(p.size, math.nan)
+    order = np.argsort(p, kind="stable")[: (~np.isnan(p)).sum()]  # NaN comes last
+    adjusted[order] = np.maximum.accumulate(np.minimum(1, np.arange(order.size, 0, -1) * p[order]))
+    return [float(value) for value in adjusted]
 
 
-def smallest_detectable(
-    differences: Sequence[float],
-    *,
-    blocks: Sequence[Hashable] | None = None,
-    power: float = 0.8,
-    alpha: float = 0.05,
-) -> float:
-    """Return the true mean difference that this many pairs, spread as these are, would show with the given power.
+def smallest_detectable(differences: ArrayLike) -> float:
+    """Return the true mean difference that so many pairs, spread as these are, show with 80 % power at alpha .05.
 
     It is that of the two-sided paired t test with the sample's standard deviation (noncentral t; Cohen, 1988, chapter
     2; without the negligible chance of significance on the wrong side), in the unit of the differences: about
-    2.8 sd / sqrt(n) for many pairs, more for few. With `blocks`, one label a pair, the test is blocked by what is known
-    of the pairs beforehand, such as the type of a question: the spread is that within the blocks, with n less their
-    number degrees of freedom (Cochran, 1977, section 5.6: of a sample with fixed shares of its strata no other spread
-    counts). NaN where no spread was observed: for one pair (a block), or equal differences. Raises ValueError for no
-    differences, values that are not finite, other than one block a pair, and power or alpha outside 0 to 1.
+    2.8 sd / sqrt(n) for many pairs, more for few. NaN for one pair or equal differences, where no spread was observed.
+    Raises ValueError for no differences and values that are not finite.
     """
     array = _finite(differences, "differences")
-    if not 0 < alpha < power < 1:
-        raise InputError(f"need 0 < alpha < power < 1, for example 0.05 and 0.8, not {alpha} and {power}")
-    labels = [""] * array.size if blocks is None else list(blocks)
-    if len(labels) != array.size:
-        raise InputError(f"need one block a difference: {array.size} differences, {len(labels)} blocks")
-    by_block: dict[Hashable, list[float]] = {}
-    for label, value in zip(labels, array, strict=True):
-        by_block.setdefault(label, []).append(value)
-    if all(np.ptp(values) <= _NO_SPREAD for values in by_block.values()):
+    if np.ptp(array) <= _NO_SPREAD:
         return math.nan
-    df = array.size - len(by_block)
-    sd = math.sqrt(math.fsum(len(values) * float(np.var(values)) for values in by_block.values()) / df)
-    critical = scipy.stats.t.isf(alpha / 2, df)
+    df = array.size - 1
+    critical = scipy.stats.t.isf(0.05 / 2, df)
 
     def power_deficit(shift: float) -> float:
-        return power - float(scipy.stats.nct.sf(critical, df, shift))
+        return 0.8 - float(scipy.stats.nct.sf(critical, df, shift))
 
     high = 4.0
     while power_deficit(high) > 0:
         high *= 2
-    return float(scipy.optimize.brentq(power_deficit, 0, high) * sd / math.sqrt(array.size))
+    return float(scipy.optimize.brentq(power_deficit, 0, high) * array.std(ddof=1) / math.sqrt(array.size))
 
 
-def equivalence(differences: Sequence[float], margin: float) -> float:
+def equivalence(differences: ArrayLike, margin: float) -> float:
     """Return the p of a test that the true mean difference of two scores from 0 to 1 lies between -margin and margin.
 
     It is the larger p of two one-sided paired t tests (Schuirmann, 1987), below .05 where the t distribution's 90 %
@@ -201,7 +181,7 @@ def _check_confidence(confidence: float) -> None:
         raise InputError(f"confidence must lie between 0 and 1, for example 0.95, not {confidence}")
 
 
-def _finite(values: Sequence[float], name: str) -> NDArray[np.float64]:
+def _finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise InputError(f"{name} must be a flat sequence of at least one finite number")
@@ -249,7 +229,7 @@ def _bootstrap(
     draws, counts = (_resamples if cached else _resamples.__wrapped__)(n, resamples, seed, paired)
     nonzero = values != 0  # of paired differences most are 0
     drawn_sizes = np.full(resamples, n) if sizes is None else sizes @ counts
-    means = values[nonzero] @ counts[nonzero].astype(np.float64) / drawn_sizes
+    means = np.einsum("i,ij->j", values[nonzero], counts[nonzero]) / drawn_sizes  # in one thread, always the same sums
     mean = values.sum() / (n if sizes is None else sizes.sum())
     near = np.flatnonzero(np.abs(means - mean) <= 1e-12 * np.abs(values).max())  # whose ties need the same rounding
     means[near] = values[draws[near]].sum(axis=1) / drawn_sizes[near]
@@ -295,6 +275,6 @@ def _sign_flip_p(differences: NDArray[np.float64], resamples: int, seed: int) ->
     batch = max(1, _BATCH_VALUES // n)
     for start in range(0, resamples, batch):
         flips = rng.integers(0, 2, size=(min(batch, resamples - start), n))
-        sums = differences.sum() - 2 * (flips @ differences)
+        sums = differences.sum() - 2 * np.einsum("ij,j->i", flips, differences)
         extreme += int((np.abs(sums) >= threshold).sum())
     return (extreme + 1) / (resamples + 1)

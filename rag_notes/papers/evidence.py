@@ -12,7 +12,7 @@ from rag_notes.metrics.stats import MARGIN, equivalence, mean_interval, paired_d
 from rag_notes.papers.numbers import corpus_sizes
 from rag_notes.papers.systems import SIDES, NotRunError, System, system_label, system_of
 from rag_notes.rates import PRICED, load_prices, load_speeds
-from rag_notes.running.quest_scores import with_quest_scores
+from rag_notes.running.annotate import with_quest_scores
 from rag_notes.running.records import Run, RunInfo
 
 COSTS = ("cost", "seconds")
@@ -92,15 +92,13 @@ class Evidence:
         self.cells: dict[str, list[_Cell]] = {}
         self._scores: dict[Hashable, pd.Series] = {}
         self._measured: dict[Hashable, dict[str, Any]] = {}
-        by_name: dict[str, Run] = {}
-        for run in runs:
+        names: list[str] = []
+        for run in with_quest_scores([*runs]):
             name = run.folder.name if run.folder is not None else f"{run.label}-{run.info.model}"
-            by_name[name if name not in by_name else f"{name} ({len(by_name)})"] = run
-        for name, run in with_quest_scores(by_name).items():
-            frame = pd.DataFrame() if run.info.condition.annotates else run.frame()
-            for method, samples in frame.groupby("method", sort=False) if len(frame) else ():
+            names.append(name if name not in names else f"{name} ({len(names)})")
+            for method, samples in run.frame().groupby("method", sort=False):
                 answers = samples[samples["error"].isna()].set_index("question_id")
-                cell = _Cell(name, str(method), run.info, answers, len(samples))
+                cell = _Cell(names[-1], str(method), run.info, answers, len(samples))
                 self.cells.setdefault(run.dataset, []).append(cell)
 
     def measure(self, row: Mapping[Any, Any]) -> dict[str, Any]:

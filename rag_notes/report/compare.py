@@ -4,15 +4,21 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from rag_notes.methods.about import label_of
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
-from rag_notes.report.cells import ANSWER_METRICS, METRIC_LABELS, RETRIEVAL_METRICS, interval_text
-from rag_notes.report.scores_table import as_text, styled
+from rag_notes.report.scores_table import (
+    ANSWER_METRICS,
+    METRIC_LABELS,
+    RETRIEVAL_METRICS,
+    as_html,
+    as_text,
+    interval_text,
+)
 from rag_notes.running.records import Run
 from rag_notes.running.samples import RecordError
 
@@ -26,13 +32,13 @@ CHANGES: Mapping[str, str] = {
 }
 """How the scores of a question may differ between the two sides, whose names are filled in."""
 
-_KINDS = {"answer": ANSWER_METRICS, "retrieval": RETRIEVAL_METRICS, "cost": COSTS}
+_KINDS = dict.fromkeys(ANSWER_METRICS, "answer") | dict.fromkeys(RETRIEVAL_METRICS, "retrieval")
+_KINDS |= dict.fromkeys(COSTS, "cost")
 _COLUMNS = [
-    *("method_a", "method_b", "kind", "metric", "n", "mean_a", "mean_b"),
-    *("difference", "low", "high", "p", "p_holm", "significant", "wins", "ties", "losses"),
-    *("smallest_detectable", "confidence"),
+    *("method_a", "method_b", "kind", "metric", "n", "mean_a", "mean_b", "difference", "low", "high", "p", "p_holm"),
+    *("significant", "wins", "ties", "losses", "smallest_detectable", "confidence"),
 ]
-_SETTINGS = ("dataset", "llm", "repeat", "retriever", "prompt_set", "prompts", "endpoint", "versions", "git")
+_SETTINGS = ("dataset", "llm", "repeat", "retriever", "prompt_set", "prompts", "versions", "git")
 _LISTED, _LONGEST = 10, 80  # questions shown, of each change; characters of a text shown
 
 
@@ -54,45 +60,55 @@ class Comparison:
     left_out: pd.DataFrame
 
     def settings(self) -> pd.DataFrame:
-        """A row for each setting, prompt and version that differs, with its value in both runs ("–": it has none)."""
+        """Return a row for each setting, prompt and version that differs, with its value in both runs or "–"."""
         sides = []
-        for run, column in ((self.run_a, "method_a"), (self.run_b, "method_b")):
-            names, info = list(self.table[column].unique()), asdict(run.info)
-            methods = [
-                {**info["methods"][name]["settings"], "function": info["methods"][name]["function"]} for name in names
-            ]
-            parts = {name.replace("_", " "): info[name] for name in _SETTINGS if name in info}
-            parts["method"] = methods[0] if len(methods) == 1 else dict(zip(names, methods, strict=True))
-            sides.append(pd.json_normalize(parts, sep=" ").iloc[0].map(str))
+        for run, names in ((self.run_a, self.table["method_a"]), (self.run_b, self.table["method_b"])):
+            info = {name.replace("_", " "): value for name, value in asdict(run.info).items() if name in _SETTINGS}
+            chosen = run.only(names).info.methods
+            methods = {name: {**method.settings, "function": method.function} for name, method in chosen.items()}
+            info["method"] = methods if len(methods) > 1 else methods[names[0]]
+            sides.append(pd.json_normalize(info, sep=" ").iloc[0].map(str))
         table = pd.concat(sides, axis=1, keys=["a", "b"]).fillna("–")
         return table[table["a"] != table["b"]].set_axis([*self.names], axis=1).rename_axis("setting")
 
     def _parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
         level, (a, b) = self.table["confidence"].iloc[0], self.names
-        yield (
-            f"{b} minus {a}, scores in %, with {100 * level:g} % intervals; * p < {1 - level:.2g} after Holm",
-            _readable(self.table, self.names),
-        )
+        heading = f"{b} minus {a}, scores in %, with {100 * level:g} % intervals; * p < {1 - level:.2g} after Holm"
+        yield heading, self._readable()
+        columns = {"question_a": "question", "gold_a": "gold", "answer_a": a, "answer_b": b}
         for change, meaning in CHANGES.items():
-            rows = self.questions[self.questions["change"] == change]
-            texts = {"question": "question_a", "gold": "gold_a", a: "answer_a", b: "answer_b"}
-            columns = {name: rows[column].map(_shortened) for name, column in texts.items() if column in rows}
+            rows = self.questions[self.questions["change"] == change].set_index("question_id")
+            texts = rows[:_LISTED].filter([*columns]).rename(columns=columns)
             if len(rows):
                 extent = f", the first {_LISTED}" if len(rows) > _LISTED else ""
-                examples = pd.DataFrame(columns, rows.index).set_axis(rows["question_id"], axis=0)[:_LISTED]
-                yield f"{meaning.format(a, b)}: {len(rows)} questions{extent}", examples
+                shortened = texts.map(lambda text: textwrap.shorten(str(text), _LONGEST, placeholder=" …"))
+                yield f"{meaning.format(a, b)}: {len(rows)} questions{extent}", shortened
         if len(settings := self.settings()):
             yield "settings that differ", settings
         if len(self.left_out):
-            counts = self.left_out["reason"].value_counts(sort=False).map(str)
-            yield "questions left out", counts.rename("questions").to_frame()
+            reasons = self.left_out["reason"].value_counts(sort=False).map(str)
+            yield "questions left out", reasons.rename("questions").to_frame()
+
+    def _readable(self) -> pd.DataFrame:
+        """The table as texts: scores in %, costs a question, a star where significant."""
+        rows = {}
+        for row in self.table.to_dict("records"):
+            scale = 1 if row["kind"] == "cost" else 100
+            methods = " → ".join(dict.fromkeys([label_of(row["method_a"]), label_of(row["method_b"])]))
+            metric = METRIC_LABELS.get(row["metric"], row["metric"].replace("_", " "))
+            means = [f"{scale * row[name]:.1f}" for name in ("mean_a", "mean_b")]
+            difference = interval_text(row["difference"], row["low"], row["high"], scale=scale)
+            rows[methods, metric] = [str(row["n"]), *means, difference + "*" * bool(row["significant"])]
+        wide = pd.DataFrame.from_dict(rows, "index", columns=["n", *self.names, "difference"])
+        wide.index = pd.MultiIndex.from_tuples(rows, names=["method", "metric"])
+        return wide if wide.index.unique("method").size > 1 else wide.droplevel("method")
 
     def __repr__(self) -> str:
-        return "\n\n".join(f"{title}\n{as_text(table)}" for title, table in self._parts())
+        return "\n\n".join(f"{heading}\n{as_text(table)}" for heading, table in self._parts())
 
     def _repr_html_(self) -> str:
-        tables = [styled(table, f"comparison{number}", title) for number, (title, table) in enumerate(self._parts())]
-        return "".join(table.to_html() for table in tables)
+        parts = enumerate(self._parts())
+        return "".join(as_html(table, f"comparison{number}", heading) for number, (heading, table) in parts)
 
 
 def compare_runs(
@@ -102,9 +118,9 @@ def compare_runs(
     method_a: str | None = None,
     method_b: str | None = None,
     names: tuple[str, str] | None = None,
+    clusters: bool = False,
     confidence: float = 0.95,
     resamples: int = 10_000,
-    clusters: bool = False,
 ) -> Comparison:
     """Compare two runs of one data set on the questions that both have: method by method, or the methods named.
 
@@ -114,73 +130,45 @@ def compare_runs(
 
     The table has a row for each pair of methods and metric. `kind` is answer or retrieval (scores between 0 and 1) or
     cost (COSTS, a number a question). The means are those of the `n` questions compared, `difference` is B - A with
-    interval and p as in `paired_difference`, `p_holm` is corrected for the pairs compared by one metric, and
-    `significant` is p_holm < 1 - confidence. `wins`, `ties` and `losses` count the questions on which B's value is
-    higher, equal and lower. `smallest_detectable` is the difference that `n` questions spread like these show with 80 %
-    power at alpha .05 (NaN where the differences have no spread). With `clusters` interval and test are by clusters of
-    questions that share gold passages.
+    interval, p and `wins` of B as in `paired_difference`, `p_holm` is corrected for the pairs compared by one metric,
+    and `significant` is p_holm < 1 - confidence. `smallest_detectable` is as in `rag_notes.metrics.stats`. With
+    `clusters` interval and test are by clusters of questions that share gold passages.
 
     Raises RecordError for different data sets, no method or no question in common, a method that a run lacks, and a
     method that would be compared with itself because both runs are the same object.
     """
     if run_a.label != run_b.label:
         raise RecordError(f"only runs of one data set can be compared, not {run_a.label!r} and {run_b.label!r}")
-    pairs = _methods(run_a, run_b, method_a or method_b, method_b or method_a)
-    sides = [label_of(name) for name in pairs[0]] if len(pairs) == 1 else []
-    names = names or (("A", "B") if len(set(sides)) < 2 else (sides[0], sides[1]))
+    pairs = _method_pairs(run_a, run_b, method_a or method_b, method_b or method_a)
+    labels = label_of(pairs[0][0]), label_of(pairs[0][1])
+    names = names or (labels if len(pairs) == 1 and labels[0] != labels[1] else ("A", "B"))
     frames = run_a.frame(), run_b.frame()
     matched = {pair: _match(*frames, *pair) for pair in pairs}
-    for pair, (questions, left_out) in matched.items():
+    for (a, b), (questions, left_out) in matched.items():
         if questions.empty:
-            counts = left_out["reason"].value_counts(sort=False).to_dict()
-            raise RecordError(
-                f"no question was answered by both {pair[0]} of {names[0]} and {pair[1]} of {names[1]}: {counts}"
-            )
-    options: dict[str, Any] = {"confidence": confidence, "resamples": resamples}
-    rows: list[dict[str, Any]] = []
-    for kind, metric in ((kind, metric) for kind, metrics in _KINDS.items() for metric in metrics):
-        family: list[dict[str, Any]] = []
-        for (a, b), (questions, _) in matched.items():
-            columns = [f"{metric}_a", f"{metric}_b"]
-            scored = questions.dropna(subset=columns) if {*columns} <= {*questions} else questions[:0]
-            if len(scored):
-                before, after = ([float(value) for value in scored[name]] for name in columns)
-                cluster = scored["cluster_a"].tolist() if clusters else None
-                test = paired_difference(after, before, clusters=cluster, **options)
-                row = {"method_a": a, "method_b": b, "kind": kind, "metric": metric, "confidence": confidence}
-                row |= {"mean_a": math.fsum(before) / len(scored), "mean_b": math.fsum(after) / len(scored)}
-                row |= test._asdict() | {"difference": test.mean}
-                row["smallest_detectable"] = smallest_detectable([y - x for x, y in zip(before, after, strict=True)])
-                family.append(row)
-        for row, p_holm in zip(family, holm([row["p"] for row in family]), strict=True):
-            rows.append(row | {"p_holm": p_holm, "significant": p_holm < 1 - confidence})
-    questions, left_out = (pd.concat(parts, ignore_index=True) for parts in zip(*matched.values(), strict=True))
-    return Comparison(run_a, run_b, names, pd.DataFrame(rows, columns=_COLUMNS), questions, left_out)
-
-
-def _readable(table: pd.DataFrame, names: tuple[str, str]) -> pd.DataFrame:
-    """The rows of a comparison's table as texts: scores in %, costs a question, a star where significant."""
+            reasons = left_out["reason"].value_counts(sort=False).to_dict()
+            raise RecordError(f"no question was answered by both {a} of {names[0]} and {b} of {names[1]}: {reasons}")
     rows = []
-    for row in table.to_dict("records"):
-        scale = 1 if row["kind"] == "cost" else 100
-        pair = dict.fromkeys([label_of(row["method_a"]), label_of(row["method_b"])])
-        metric = METRIC_LABELS.get(row["metric"], row["metric"].replace("_", " "))
-        difference = interval_text(row["difference"], row["low"], row["high"], scale=scale)
-        means = [f"{scale * row[name]:.1f}" for name in ("mean_a", "mean_b")]
-        rows.append([" → ".join(pair), metric, str(row["n"]), *means, difference + "*" * bool(row["significant"])])
-    wide = pd.DataFrame(rows, columns=["method", "metric", "n", *names, "difference"]).set_index(["method", "metric"])
-    return wide.droplevel("method") if table[["method_a", "method_b"]].drop_duplicates().shape[0] == 1 else wide
+    for metric, ((a, b), (questions, _)) in product(_KINDS, matched.items()):
+        scores = questions.reindex(columns=[f"{metric}_a", f"{metric}_b"]).astype(float).dropna()
+        if len(scores):
+            before, after = scores.to_numpy().T
+            members = questions.loc[scores.index, "cluster_a"].tolist() if clusters else None
+            test = paired_difference(after, before, clusters=members, confidence=confidence, resamples=resamples)
+            row = {"method_a": a, "method_b": b, "kind": _KINDS[metric], "metric": metric, "confidence": confidence}
+            row |= {"mean_a": math.fsum(before) / test.n, "mean_b": math.fsum(after) / test.n, "difference": test.mean}
+            rows.append(row | test._asdict() | {"smallest_detectable": smallest_detectable(after - before)})
+    table = pd.DataFrame(rows, columns=_COLUMNS)
+    table["p_holm"] = table.groupby("metric")["p"].transform(holm)
+    table["significant"] = table["p_holm"] < 1 - confidence
+    questions, left_out = (pd.concat(parts, ignore_index=True) for parts in zip(*matched.values(), strict=True))
+    return Comparison(run_a, run_b, names, table, questions, left_out)
 
 
-def _shortened(text: object) -> str:
-    return textwrap.shorten(str(text), _LONGEST, placeholder=" …")
-
-
-def _methods(run_a: Run, run_b: Run, method_a: str | None, method_b: str | None) -> list[tuple[str, str]]:
-    available = f"{', '.join(run_a.methods)}" + ("" if run_a is run_b else f" and {', '.join(run_b.methods)}")
-    if method_a is None or method_b is None:
-        pairs = [(method, method) for method in run_a.methods if method in run_b.methods]
-    else:
+def _method_pairs(run_a: Run, run_b: Run, method_a: str | None, method_b: str | None) -> list[tuple[str, str]]:
+    available = ", ".join(run_a.methods) + ("" if run_a is run_b else f" and {', '.join(run_b.methods)}")
+    pairs = [(method, method) for method in run_a.methods if method in run_b.methods]
+    if method_a and method_b:
         pairs = [(method_a, method_b)]
         if unknown := [name for name, run in ((method_a, run_a), (method_b, run_b)) if name not in run.methods]:
             raise RecordError(f"no method {unknown[0]!r} to compare; there is {available}")
@@ -191,31 +179,27 @@ def _methods(run_a: Run, run_b: Run, method_a: str | None, method_b: str | None)
     return pairs
 
 
-def _match(
-    frame_a: pd.DataFrame, frame_b: pd.DataFrame, method_a: str, method_b: str
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _match(frame_a: pd.DataFrame, frame_b: pd.DataFrame, *methods: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The questions that two methods answered, both answers in a row, and those that cannot be compared."""
-    sides = [
-        frame[frame["method"] == method].drop(columns="method").set_index("question_id").add_suffix(suffix)
-        for frame, method, suffix in ((frame_a, method_a, "_a"), (frame_b, method_b, "_b"))
-    ]
-    order = pd.Index(dict.fromkeys([*sides[0].index, *sides[1].index]))
-    pairs = sides[0].join(sides[1], how="outer").reindex(order).rename_axis("question_id").reset_index()
-    missing = [~pairs["question_id"].isin(side.index) for side in sides]
-    failed = [pairs["error_a"].notna(), pairs["error_b"].notna()]
-    reasons = {"only in A": missing[1], "only in B": missing[0]}
+    side_a, side_b = (
+        frame[frame["method"] == method].drop(columns="method").set_index("question_id")
+        for frame, method in zip((frame_a, frame_b), methods, strict=True)
+    )
+    questions = pd.Index(dict.fromkeys([*side_a.index, *side_b.index]), name="question_id")
+    a, b = side_a.reindex(questions), side_b.reindex(questions)
+    only_a, only_b = ~questions.isin(side_b.index), ~questions.isin(side_a.index)
+    failed_a, failed_b = a["error"].notna(), b["error"].notna()
+    reasons = {"only in A": only_a, "only in B": only_b}
     for name, text in {"question": "another question under the same id", "gold": "other gold answers"}.items():
-        if f"{name}_a" in pairs and f"{name}_b" in pairs:
-            reasons[text] = pairs[f"{name}_a"] != pairs[f"{name}_b"]
-    reasons |= {"failed in A and B": failed[0] & failed[1], "failed in A": failed[0], "failed in B": failed[1]}
-    reason = pd.Series(np.select([mask.to_numpy(dtype=bool) for mask in reasons.values()], [*reasons], ""), pairs.index)
-    right = [pairs[f"correctness{suffix}"] == "right" for suffix in ("_a", "_b")]
-    scores = [name for name in ("correctness", *ANSWER_METRICS) if f"{name}_a" in pairs and f"{name}_b" in pairs]
-    equal = [
-        (pairs[f"{name}_a"] == pairs[f"{name}_b"]) | (pairs[f"{name}_a"].isna() & pairs[f"{name}_b"].isna())
-        for name in scores
-    ]
-    changes = [~right[0] & right[1], right[0] & ~right[1], ~np.logical_and.reduce(equal)]
-    pairs = pairs.assign(method_a=method_a, method_b=method_b, change=np.select(changes, [*CHANGES], ""))
-    left_out = pairs[["method_a", "method_b", "question_id"]].assign(reason=reason)
-    return pairs.loc[reason == ""], left_out.loc[reason != ""]
+        if name in a and name in b:
+            reasons[text] = a[name] != b[name]
+    reasons |= {"failed in A and B": failed_a & failed_b, "failed in A": failed_a, "failed in B": failed_b}
+    scores = [name for name in ("correctness", *ANSWER_METRICS) if name in a and name in b]
+    differ = ((a[scores] != b[scores]) & (a[scores].notna() | b[scores].notna())).any(axis=1)
+    right_a, right_b = a["correctness"] == "right", b["correctness"] == "right"
+    changes = np.select([~right_a & right_b, right_a & ~right_b, differ], [*CHANGES], "")
+    table = a.add_suffix("_a").join(b.add_suffix("_b")).reset_index()
+    table = table.assign(method_a=methods[0], method_b=methods[1], change=changes)
+    table["reason"] = np.select([np.asarray(mask, bool) for mask in reasons.values()], [*reasons], "")
+    left_out = table.loc[table["reason"] != "", ["method_a", "method_b", "question_id", "reason"]]
+    return table.loc[table["reason"] == ""].drop(columns="reason"), left_out

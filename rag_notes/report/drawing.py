@@ -5,7 +5,8 @@ import logging
 import math
 import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
@@ -47,35 +47,15 @@ class Look(NamedTuple):
         return {"color": self.colour, "linestyle": "none"} | shape
 
 
-_CHINESE = ("Noto Sans CJK SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei", "WenQuanYi Micro Hei", "SimHei")
+_FONTS = [f"{mpl.get_data_path()}/fonts/ttf/DejaVuSans.ttf"]
+if (_package := find_spec("font_source_sans_pro")) and _package.origin:
+    _FONTS += [f"{Path(_package.origin).parent}/files/SourceSansPro-{name}.ttf" for name in ("Regular", "Semibold")]
+for _font in _FONTS:  # in front of other files of the same name, for the same bytes everywhere
+    fontManager.addfont(_font)
+    fontManager.ttflist.insert(0, fontManager.ttflist.pop())
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # not of fonts that are not installed
 
-
-def _load_fonts() -> list[str]:
-    """Make the fonts that come as packages the first ones of their names, and return the families to try in order."""
-    files = [Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")]
-    if (package := find_spec("font_source_sans_pro")) and package.origin:
-        folder = Path(package.origin).parent / "files"
-        files += [folder / f"SourceSansPro-{weight}.ttf" for weight in ("Regular", "Semibold")]
-    for file in files:
-        fontManager.addfont(file)
-        fontManager.ttflist.insert(0, fontManager.ttflist.pop())
-    logging.getLogger("matplotlib.font_manager").addFilter(  # the fallbacks have no semibold
-        lambda record: "Failed to find font weight" not in record.getMessage()
-    )
-    installed = set(fontManager.get_font_names())
-    return [name for name in ("Source Sans Pro", "DejaVu Sans", *_CHINESE) if name in installed]
-
-
-STYLE: dict[Any, Any] = {
-    **{"font.family": _load_fonts(), "font.size": 8.5, "text.parse_math": False, "pdf.fonttype": 42},
-    **{"axes.titlesize": 9, "axes.titleweight": 600, "axes.titlelocation": "left", "axes.labelsize": 8.5},
-    **{"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.axisbelow": True},
-    **{"xtick.labelsize": 8, "xtick.major.width": 0.6, "xtick.major.size": 2.5, "lines.linewidth": 1.2},
-    **{"ytick.labelsize": 8.5, "ytick.major.width": 0.6, "ytick.major.size": 2.5, "hatch.linewidth": 0.5},
-    **{"grid.color": "#E8E8E8", "grid.linewidth": 0.5, "text.hinting": "none", "figure.dpi": 100},
-    **{"legend.fontsize": 8.5, "legend.frameon": False, "legend.handletextpad": 0.4, "legend.columnspacing": 1.2},
-    **{"legend.borderaxespad": 0.2, "legend.handlelength": 1.4, "legend.handleheight": 1, "legend.borderpad": 0.2},
-}
+STYLE = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 """Settings of matplotlib for every figure; use as `matplotlib.rc_context(STYLE)`."""
 
 NONE = (math.nan, math.nan)
@@ -100,35 +80,40 @@ def save(figure: Figure, data: pd.DataFrame, name: str, folder: str | Path = "fi
     return figure
 
 
-def draw(figure: Figure) -> None:
-    """Lay the figure out, in silence about letters that no installed font has."""
-    with warnings.catch_warnings():
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in our style, in silence about letters that no installed font has."""
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
+
+
+@contextmanager
+def figure_of(
+    size: tuple[float, float], panels: int = 1, *, sharey: bool = False
+) -> Iterator[tuple[NotebookFigure, Any]]:
+    """Yield a figure with panels beside each other to draw in, then fix its layout, which would change when saved."""
+    with style():
+        figure = NotebookFigure(figsize=size, layout="constrained")
+        yield figure, figure.subplots(1, panels, sharey=sharey, squeeze=False)[0]
         figure.draw_without_rendering()
+        figure.set_layout_engine("none")
 
 
-def ticks(count: int) -> MaxNLocator:
-    """At most `count` + 1 round numbers on an axis."""
-    return MaxNLocator(nbins=count, steps=[1, 2, 2.5, 5, 10])
-
-
-def mark(
-    axes: Axes, x: float, y: float, look: Look, x_range: Any = NONE, y_range: Any = NONE, alpha: float = 1
-) -> None:
-    """Draw a mark with its intervals."""
+def mark(axes: Axes, x: float, y: float, look: Look, x_range: Any, y_range: Any = NONE, **style: Any) -> None:
+    """Draw a mark with its intervals, in the `style` of lines."""
     for xs, ys in ((x_range, (y, y)), ((x, x), y_range)):
-        axes.plot(xs, ys, color=look.colour, linewidth=1.1 if alpha == 1 else 0.8, alpha=alpha, zorder=2)
+        axes.plot(xs, ys, color=look.colour, zorder=2, **{"linewidth": 1.1} | style)
     axes.plot(x, y, zorder=3, **look.line)
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], where: str, note: str = "") -> None:
     """Draw a legend above or below the axes, under a note, in as many columns as the figure is wide."""
-    note = textwrap.fill(note, int(18 * figure.get_figwidth()))
-    options: dict[str, Any] = {"title": note or None, "title_fontsize": 8, "alignment": "left"}
-    options |= {"handles": handles, "loc": f"outside {where} left"}
+    options: Any = {"handles": handles, "loc": f"outside {where} left", "alignment": "left", "title_fontsize": 8}
+    title = textwrap.fill(note, int(18 * figure.get_figwidth()))
     for columns in range(max(1, len(handles)), 0, -1):
-        legend = figure.legend(ncols=columns, **options)
-        draw(figure)
+        legend = figure.legend(ncols=columns, title=title or None, **options)
+        figure.draw_without_rendering()
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             break
         legend.remove()
@@ -136,7 +121,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], where: str, note: str = "
 
 def align_left(figure: Figure, axes: Axes) -> None:
     """Align the names of the rows at their left."""
-    draw(figure)
+    figure.draw_without_rendering()
     labels = axes.get_yticklabels()
     width = max(label.get_window_extent().width for label in labels)
     axes.tick_params(axis="y", pad=4 + width * 72 / figure.dpi)
@@ -206,18 +191,10 @@ def _overlap(boxes: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray
     return np.asarray(np.where((shared > 0).all(axis=2), 150 + shared.prod(axis=2), 0).sum(axis=1))
 
 
-def laid_out(figure: NotebookFigure) -> NotebookFigure:
-    """Fix the layout: a second one would differ a little, and with it the file of a figure that was shown before."""
-    draw(figure)
-    figure.set_layout_engine("none")
-    return figure
-
-
 def _file(figure: Figure, kind: str) -> bytes:
     metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Creator": None, "Producer": None}}
     options: dict[str, Any] = {"pil_kwargs": {"optimize": True}} if kind == "png" else {}
     content = io.BytesIO()
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+    with style():
         figure.savefig(content, format=kind, dpi=220, metadata=metadata[kind], **options)
     return content.getvalue()

@@ -9,28 +9,24 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 
 from rag_notes.report.drawing import (
     NONE,
-    STYLE,
     Look,
     NotebookFigure,
     add_legend,
     align_left,
-    draw,
+    figure_of,
     label_ends,
     label_marks,
-    laid_out,
     mark,
     save,
-    ticks,
 )
 from rag_notes.types import InputError
 
@@ -41,7 +37,6 @@ COLUMN, PAGE = 3.4, 7.0
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 GREY, LIGHT, BLACK = "#5F5F5F", "#D5D5D5", "#000000"
-
 
 LOOKS = tuple(map(Look, (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK), "os^DvPX"))
 """The colours of Okabe and Ito without yellow, each with a marker, so that they differ in grey print, too."""
@@ -77,49 +72,44 @@ def forest(
     """
     _require(table, "label", "mean", "low", "high", "panel", "kind", *([group] if group else []))
     table = table.assign(heading=table[group].astype(str) if group else "")
-    headings = [*table["heading"].unique()]
-    labels = {name: _part(table, "heading", name)["label"].unique() for name in headings}
-    keys = [(name, label) for name in headings for label in ([""] if group else []) + [*labels[name]]]
-    heights = {key: number + _GAP * headings.index(key[0]) for number, key in enumerate(keys)}
-    panels = table["panel"].unique()
-    lines = 2 + len(textwrap.wrap(note, int(18 * width)))
-    bottom = heights[keys[-1]]
-    with mpl.rc_context(STYLE):
-        figure = NotebookFigure(figsize=(width, _HEAD + _LINE * lines + _ROW * bottom), layout="constrained")
-        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axes, name in zip(grid, panels, strict=True):
-            part = _part(table, "panel", name)
+    heights: dict[tuple[Any, str], float] = {}
+    for number, (heading, labels) in enumerate(table.groupby("heading", sort=False)["label"]):
+        for label in [*([""] if group else []), *labels.unique()]:
+            heights[heading, label] = len(heights) + _GAP * number
+    bottom, lines = max(heights.values()), 2 + len(textwrap.wrap(note, int(18 * width)))
+    panels: Any = table.groupby("panel", sort=False)
+    with figure_of((width, _HEAD + _LINE * lines + _ROW * bottom), len(panels), sharey=True) as (figure, grid):
+        for axes, (_, part) in zip(grid, panels, strict=True):
             baselines = part[part["kind"] == "baseline"].set_index("heading")["mean"]
             for heading, mean in baselines.items():
                 rows = [height for key, height in heights.items() if key[0] == heading or len(baselines) == 1]
                 axes.plot([mean, mean], [min(rows) - 0.5, max(rows) + 0.5], **_RULE)
             if baselines.empty and part["low"].min() < 0 < part["high"].max():
                 axes.axvline(0, **_RULE)
-            for row in part[part["mean"].notna()].to_dict("records"):
+            for row in part.dropna(subset="mean").to_dict("records"):
                 height = heights[row["heading"], row["label"]]
                 if not math.isnan(least := row.get("least", math.nan)):
                     extent = max(row["most"] - least, 0.2)
                     left = (least + row["most"] - extent) / 2
                     axes.barh(height, extent, 0.6, left=left, color=LIGHT, zorder=0.9)
-                mark(axes, row["mean"], height, looks[row["kind"]], x_range=_range(row, "low", "high"))
+                mark(axes, row["mean"], height, looks[row["kind"]], x_range=(row["low"], row["high"]))
             axes.grid(visible=True, axis="x")
             axes.spines["left"].set_visible(False)
             axes.tick_params(axis="y", length=0)
-            axes.xaxis.set_major_locator(ticks(5))
+            axes.locator_params(axis="x", nbins=5)
         grid[0].set_ylim(bottom + 0.6, -0.6)
-        grid[0].set_yticks([*heights.values()], [label or name for name, label in keys])
-        for text, (_, label) in zip(grid[0].get_yticklabels(), keys, strict=True):
+        grid[0].set_yticks([*heights.values()], [label or heading for heading, label in heights])
+        for text, (_, label) in zip(grid[0].get_yticklabels(), heights, strict=True):
             text.set_fontweight("normal" if label else 600)
         kinds = set(table.loc[table["mean"].notna() & (table["kind"] != table["label"]), "kind"])
         handles: list[Any] = [Line2D([], [], label=kind, **look.line) for kind, look in looks.items() if kind in kinds]
-        add_legend(
-            figure, [*handles, *([Patch(facecolor=LIGHT, label=span)] if "least" in table else [])], "lower", note
-        )
+        handles += [Patch(facecolor=LIGHT, label=span)] if "least" in table else []
+        add_legend(figure, handles, "lower", note)
         align_left(figure, grid[0])
-        draw(figure)
-        for axes, name in zip(grid, panels, strict=True):
-            axes.set_xlabel(_with_count(textwrap.fill(name, int(0.16 * axes.bbox.width)), _part(table, "panel", name)))
-    return laid_out(figure)
+        figure.draw_without_rendering()
+        for axes, (name, part) in zip(grid, panels, strict=True):
+            axes.set_xlabel(_with_count(textwrap.fill(name, int(0.16 * axes.bbox.width)), part, "\n"))
+    return figure
 
 
 def curves(
@@ -139,17 +129,14 @@ def curves(
     """
     _require(table, "label", "mean", "panel", x)
     looks = looks or dict(zip(table["label"].unique(), LOOKS, strict=False))
-    panels = table["panel"].unique()
-    with mpl.rc_context(STYLE):
-        figure = NotebookFigure(figsize=size, layout="constrained")
-        grid = figure.subplots(1, len(panels), sharey=bool(ylabel), squeeze=False)[0]
+    panels: Any = table.groupby("panel", sort=False)
+    with figure_of(size, len(panels), sharey=bool(ylabel)) as (figure, grid):
         ends: list[list[tuple[float, float, str, Any]]] = []
-        for axes, name in zip(grid, panels, strict=True):
-            part = _part(table, "panel", name)
+        for axes, (name, part) in zip(grid, panels, strict=True):
             lines = [label for label in looks if label in set(part["label"])]
             ends.append([])
             for number, label in enumerate(lines):
-                line, look = _part(part, "label", label).sort_values(x, kind="stable"), looks[label]
+                line, look = part[part["label"] == label].sort_values(x, kind="stable"), looks[label]
                 xs = line[x].astype(float) + dodge * (number - (len(lines) - 1) / 2)
                 axes.plot(xs, line["mean"], color=look.colour, zorder=2)
                 if band and "low" in line:
@@ -157,20 +144,19 @@ def curves(
                     axes.fill_between(xs, *bounds, color=look.colour, alpha=0.13, linewidth=0)
                 for position, row in zip(xs, line.to_dict("records"), strict=True):
                     x_range, y_range = _range(row, "x_low", "x_high"), NONE if band else _range(row, "low", "high")
-                    mark(axes, position, row["mean"], look, x_range=x_range, y_range=y_range)
+                    mark(axes, position, row["mean"], look, x_range, y_range)
                 ends[-1].append((line.get("x_high", xs).iloc[-1], line["mean"].iloc[-1], label, look.ink))
-            title = textwrap.fill(_with_count(name, part, ", "), int(17 * size[0] / len(panels)))
+            title = textwrap.fill(_with_count(name, part), int(17 * size[0] / len(panels)))
             axes.set_title(title if len(panels) > 1 else "")
-            axes.set_ylabel(title if len(panels) == 1 else ylabel if axes is grid[0] else "")
-            axes.set_xlabel(x)
+            axes.set(xlabel=x, ylabel=title if len(panels) == 1 else ylabel if axes is grid[0] else "")
             if all(float(value).is_integer() for value in part[x]):
                 axes.set_xticks(sorted(set(part[x])))  # where something was run
-            axes.yaxis.set_major_locator(ticks(5))
+            axes.locator_params(axis="y", nbins=5)
             axes.grid(visible=True, axis="y")
-        draw(figure)
+        figure.draw_without_rendering()
         for axes, line_ends in zip(grid, ends, strict=True):
             label_ends(axes, line_ends)
-    return laid_out(figure)
+    return figure
 
 
 def bars(table: pd.DataFrame, *, looks: Mapping[str, Look], smallest: float = 6, width: float = PAGE) -> NotebookFigure:
@@ -180,28 +166,23 @@ def bars(table: pd.DataFrame, *, looks: Mapping[str, Look], smallest: float = 6,
     """
     _require(table, "label", "mean", "kind", "panel")
     wide = table.pivot_table("mean", "label", "kind", sort=False).reindex(columns=[*looks]).fillna(0)
-    with mpl.rc_context(STYLE):
-        figure = NotebookFigure(figsize=(width, 1.05 + 0.185 * len(wide)), layout="constrained")
-        axes = figure.subplots()
+    with figure_of((width, 1.05 + 0.185 * len(wide))) as (figure, (axes,)):
         left = np.zeros(len(wide))
         for name, look in looks.items():
             style: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0.6}
-            parts = axes.barh(range(len(wide)), wide[name], 0.78, left=left, label=name, **style)
-            colour = "white" if np.dot(to_rgb(look.colour), (0.3, 0.59, 0.11)) < 0.55 else "black"
+            parts = axes.barh(wide.index, wide[name], 0.78, left=left, label=name, **style)
+            colour = "white" if np.dot(to_rgb(look.colour), (0.3, 0.59, 0.11)) < 0.55 else BLACK
             numbers = [f"{share:.0f}" if share >= smallest else "" for share in wide[name]]
             for text in axes.bar_label(parts, numbers, label_type="center", fontsize=7.5):
                 box = {"facecolor": look.colour, "edgecolor": "none", "boxstyle": "square,pad=0.05"}
                 text.set(color=colour, bbox=box if look.hatch and text.get_text() else None, position=(0, -0.7))
             left = left + wide[name].to_numpy()
-        axes.set_yticks(range(len(wide)), wide.index)
-        axes.set_ylim(len(wide) - 0.5, -0.5)
-        axes.set_xlim(0, left.max())
+        axes.set(ylim=(len(wide) - 0.5, -0.5), xlim=(0, left.max()), xlabel=_with_count(table["panel"].iloc[0], table))
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel(_with_count(table["panel"].iloc[0], table, ", "))
         add_legend(figure, axes.get_legend_handles_labels()[0], "upper")
         align_left(figure, axes)
-    return laid_out(figure)
+    return figure
 
 
 def scatter(
@@ -221,17 +202,15 @@ def scatter(
     """
     _require(table, "label", "mean", "low", "high", "kind", "panel", x)
     looks = looks or dict(zip(table["kind"].unique(), LOOKS, strict=False))
-    with mpl.rc_context(STYLE):
-        figure = NotebookFigure(figsize=size, layout="constrained")
-        axes = figure.subplots()
+    with figure_of(size) as (figure, (axes,)):
         if log:
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.minorticks_off()
         for row in sorted(table.to_dict("records"), key=lambda row: -looks[row["kind"]].size):  # small marks on top
             x_range, y_range = _range(row, "x_low", "x_high"), NONE if typical else _range(row, "low", "high")
-            mark(axes, row[x], row["mean"], looks[row["kind"]], x_range=x_range, y_range=y_range, alpha=0.3)
+            mark(axes, row[x], row["mean"], looks[row["kind"]], x_range, y_range, alpha=0.3, linewidth=0.8)
         steps = np.empty((0, 2))
         if front:
             best = table.sort_values([x, "mean"], ascending=[True, False], kind="stable")
@@ -240,38 +219,33 @@ def scatter(
             axes.plot(*steps.T, color=BLACK, linewidth=0.9, zorder=1.8)
         axes.grid(visible=True)
         axes.margins(0.06)
-        axes.yaxis.set_major_locator(ticks(6))
-        axes.set(xlabel=x, ylabel=_with_count(table["panel"].iloc[0], table, ", "))
+        axes.locator_params(axis="y", nbins=6)
+        axes.set(xlabel=x, ylabel=_with_count(table["panel"].iloc[0], table))
         if typical:
             half, (bottom, top) = (table["high"] - table["low"]).median() / 2, axes.get_ylim()
             middle, across = bottom + half + 0.05 * (top - bottom), axes.get_yaxis_transform()
             axes.errorbar(0.97, middle, half, color=GREY, capsize=2, elinewidth=0.9, transform=across)
             axes.text(0.955, middle, typical, color=GREY, ha="right", va="center", transform=across)
         add_legend(figure, [Line2D([], [], label=kind, **look.line) for kind, look in looks.items()], "upper")
-        draw(figure)
+        figure.draw_without_rendering()
         label_marks(axes, table[table["label"] != ""], x, looks, steps)
-    return laid_out(figure)
+    return figure
 
 
 def _require(table: pd.DataFrame, *columns: str) -> None:
     if missing := [name for name in columns if name not in table]:
-        raise InputError(
-            f"the frame has no column {missing[0]!r}, which this figure draws; it has {', '.join(map(str, table))}"
-        )
-    if table.empty or table["mean"].isna().all():
+        names = ", ".join(map(str, table))
+        raise InputError(f"the frame has no column {missing[0]!r}, which this figure draws; it has {names}")
+    if table["mean"].isna().all():
         raise InputError("nothing to draw: the frame has no row with a mean")
-
-
-def _part(table: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
-    return pd.DataFrame(table[table[column] == value])
 
 
 def _range(row: Mapping[Any, Any], low: str, high: str) -> tuple[float, float]:
     return row.get(low, math.nan), row.get(high, math.nan)
 
 
-def _with_count(name: str, rows: pd.DataFrame, separator: str = "\n") -> str:
+def _with_count(name: Any, rows: pd.DataFrame, separator: str = ", ") -> str:
     """An axis' name with the number of questions."""
-    counts = sorted(set(rows["n"].dropna().astype(int))) if "n" in rows else []
-    number = " to ".join(map(str, dict.fromkeys([*counts[:1], *counts[-1:]])))
-    return f"{name}{separator}n = {number}" if counts else name
+    counts = rows["n"].dropna().astype(int) if "n" in rows else pd.Series(dtype=int)
+    number = " to ".join(map(str, dict.fromkeys([counts.min(), counts.max()])))
+    return f"{name}{separator}n = {number}" if len(counts) else str(name)

@@ -1,72 +1,46 @@
 """Retrievers beside each other: how much of the evidence each finds when the question itself is the query."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import pandas as pd
-import scipy
-
+from rag_notes.events import Counts
 from rag_notes.metrics.retrieval import all_gold, answer_in_passages
-from rag_notes.metrics.stats import holm, mean_interval, paired_difference
-from rag_notes.report.cells import dataset_label, interval_text
+from rag_notes.report.scores_table import ScoresTable
+from rag_notes.report.tables import results
 from rag_notes.retrieval.base import Retriever
-from rag_notes.types import Dataset, Question
+from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, RunInfo
+from rag_notes.running.samples import Sample
+from rag_notes.types import Dataset
 
 
-def retrieval_scores(questions: Sequence[Question], retriever: Retriever, top_k: int = 5) -> pd.DataFrame:
-    """Search each question; a row for each with `all_gold` and `answer` of the first `top_k` hits, 0 or 1.
+def retrieval_run(dataset: Dataset, retrievers: Mapping[str, Retriever], top_k: int = 5) -> Run:
+    """Search each question with each retriever: a run with the retrievers as its methods, without answers.
 
-    A question without gold passages, or without an answer to look for, has NaN there.
+    `all_gold_seen` and `answer_in_passages_seen` are of the first `top_k` hits, 0 or 1; a question without gold
+    passages, or without an answer to look for, lacks them.
     """
-    rankings = retriever.search([question.question for question in questions], top_k)
-    rows = []
-    for question, hits in zip(questions, rankings, strict=True):
-        names = [hit.passage.id if question.gold_ids else hit.passage.title for hit in hits]
-        gold = all_gold(names, question.gold_ids or question.gold_titles)
-        rows.append([gold, answer_in_passages(hits, question.answers, question.language)])
-    index = pd.Index([question.id for question in questions], name="question_id")
-    return pd.DataFrame(rows, index, columns=["all_gold", "answer"]).astype("float64")
+    samples = []
+    for name, retriever in retrievers.items():
+        rankings = retriever.search([question.question for question in dataset.questions], top_k)
+        for question, hits in zip(dataset.questions, rankings, strict=True):
+            passages = [hit.passage.id if question.gold_ids else hit.passage.title for hit in hits]
+            scores = {
+                "all_gold_seen": all_gold(passages, question.gold_ids or question.gold_titles),
+                "answer_in_passages_seen": answer_in_passages(hits, question.answers, question.language),
+            }
+            metrics = {metric: score for metric, score in scores.items() if score is not None}
+            samples.append(Sample(name, question, "", None, metrics, Counts(), []))
+    methods = {name: MethodInfo(name, {}) for name in retrievers}
+    info = DatasetInfo(dataset.name, len(dataset.questions), "")
+    return Run(RunInfo(info, Condition(), methods, {"name": ""}, {}, "", {}), samples)
 
 
 def retrieval_table(
-    retrievers: Iterable[tuple[Dataset, Mapping[str, Retriever]]],
-    top_k: int = 5,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-) -> pd.DataFrame:
-    """Show `retrieval_scores` of each data set and retriever, in % with intervals and numbers of questions.
-
-    `to the first` is the difference in all-gold@k to the first retriever of the data set, and p that of the exact
-    McNemar test of the questions on which the two differ, Holm-corrected for the retrievers of the data set.
-    """
-    options: dict[str, Any] = {"confidence": confidence, "resamples": resamples}
-    rows = []
-    for dataset, by_name in retrievers:
-        scores = {name: retrieval_scores(dataset.questions, retriever, top_k) for name, retriever in by_name.items()}
-        first = next(iter(scores.values()))["all_gold"].dropna()
-        tests = (
-            [
-                paired_difference(frame["all_gold"].dropna().tolist(), first.tolist(), **options)
-                for frame in scores.values()
-            ]
-            if len(first)
-            else []
-        )
-        p_values = [
-            float(scipy.stats.binomtest(test.wins, test.wins + test.losses).pvalue) if test.wins + test.losses else 1.0
-            for test in tests[1:]
-        ]
-        p_texts = ["–", *("< .001" if p < 0.001 else f"{p:.3f}" for p in holm(p_values))]
-        for number, (name, frame) in enumerate(scores.items()):
-            row = {"data set": dataset_label(dataset.name), "retriever": name}
-            for column, head in (("all_gold", f"all-gold@{top_k}"), ("answer", f"answer@{top_k}")):
-                values = frame[column].dropna().tolist()
-                interval = mean_interval(values, **options)[:2] if values else ()
-                row[head] = (
-                    f"{interval_text(sum(values) / len(values), *interval)} n = {len(values)}" if values else "–"
-                )
-            compared = number > 0 and bool(tests)
-            row["to the first"] = interval_text(*tests[number][:3], spec="+.1f") if compared else "–"
-            rows.append(row | {"p": p_texts[number] if compared else "–"})
-    return pd.DataFrame(rows).set_index(["data set", "retriever"])
+    retrievers: Iterable[tuple[Dataset, Mapping[str, Retriever]]], top_k: int = 5, **intervals: Any
+) -> ScoresTable:
+    """Show `retrieval_run` of each data set, with tests against its first retriever; options are those of `results`."""
+    runs = [retrieval_run(dataset, by_name, top_k) for dataset, by_name in retrievers]
+    table = results(runs, baseline=runs[0].methods[0], **intervals)
+    return ScoresTable(
+        table.assign(label=table["method"]), notes=[f"Of the first {top_k} passages; the question is the query."]
+    )

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rag_notes.methods.about import Family, family_of, label_of
-from rag_notes.report.cells import METRIC_LABELS
+from rag_notes.report.scores_table import METRIC_LABELS
 from rag_notes.running.records import Run
 
 FAMILIES = {family: f"{family[0].upper()}{family[1:]}" for family in get_args(Family)}

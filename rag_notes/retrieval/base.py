@@ -1,4 +1,4 @@
-"""What every retriever offers, and the checksum by which an index knows its corpus."""
+"""What every retriever offers, and the size and checksum by which an index knows its corpus."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -45,16 +45,13 @@ class CorpusSize(NamedTuple):
 
 
 def measure(corpus: Iterable[Passage]) -> CorpusSize:
-    """Read a corpus once for its size and checksum."""
+    """Read a corpus once for its size and checksum. Raises InputError where it is empty."""
     count, digest = 0, hashlib.sha256()
     for count, passage in enumerate(corpus, 1):  # noqa: B007 - counts
         digest.update(passage_line(passage).encode())
+    if not count:
+        raise InputError("the corpus is empty, nothing can be retrieved: set dataset.<name>.corpus to its passages")
     return CorpusSize(count, digest.hexdigest())
-
-
-def corpus_checksum(passages: Iterable[Passage]) -> str:
-    """Return the SHA-256 of a corpus, as `CorpusSize` has it."""
-    return measure(passages).sha256
 
 
 def check_search(queries: Sequence[str], top_k: int) -> None:

@@ -10,7 +10,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -37,7 +37,6 @@ _SCHEMA = (
     .add_unsigned_field(_POSITION, fast=True)  # of the passage in its corpus: its index or, in a file, its offset
     .build()
 )
-_ANALYSIS_PACKAGES = ("PyStemmer", "jieba", "stopwords-zh", "tantivy")
 _LAYOUT = 4  # of the files in a folder
 _COMMIT = 200_000  # passages between two commits: what a kill costs at most
 _THREADS = 1  # of tantivy's: the analysis in Python is slower
@@ -53,9 +52,9 @@ class BM25:
     / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * length / mean length)) with k1 = 1.2 and b = 0.75: Lucene's since
     version 8, which keeps a length above 39 terms in one byte, to four significant bits (source: Robertson and
     Zaragoza, The Probabilistic Relevance Framework, 2009, section 3.4; Kamphuis et al., Which BM25 Do You Mean?, ECIR
-    2020, Table 1). Tantivy finds the candidates, with all that may tie with the last place; their scores are then
-    computed from the passages in double precision, so that neither scores nor order depend on how the index was built.
-    Threads may share the object. `passage_at` returns the passage at a position of the corpus.
+    2020, Table 1). Tantivy finds the candidates; their scores are then computed from the passages, in double precision,
+    so that neither scores nor order depend on how the index was built. Threads may share the object. `passage_at`
+    returns the passage at a position of the corpus.
     """
 
     index: tantivy.Index
@@ -96,7 +95,8 @@ class BM25:
             for term in frequencies
             for _ in range(counts[term])
         ]
-        weights = {term: counts[term] * self._idf(df) for term, df in frequencies.items()}
+        size = self.corpus.passages
+        weights = {t: counts[t] * math.log(1 + (size - df + 0.5) / (df + 0.5)) for t, df in frequencies.items()}
         candidates = self._candidates(tantivy.Query.boolean_query(terms), top_k)
         positions: list[Any] = self._searcher.fast_field_values(_POSITION, candidates)
         hits = (Hit(passage, self._score(weights, counts)) for passage, counts in map(self._counted, positions))
@@ -115,10 +115,7 @@ class BM25:
 
     def _count_terms(self, position: int) -> tuple[Passage, Counter[str]]:
         passage = self.passage_at(position)
-        return passage, Counter(self.tokenizer(f"{passage.title}\n{passage.text}"))
-
-    def _idf(self, df: int) -> float:
-        return math.log(1 + (self.corpus.passages - df + 0.5) / (df + 0.5))
+        return passage, Counter(_terms(passage, self.tokenizer))
 
     def _score(self, weights: dict[str, float], counts: Counter[str]) -> float:
         norm = _K1 * (1 - _B + _B * lucene_length(counts.total()) / self._mean_length)
@@ -143,14 +140,12 @@ def bm25(
     first 200 passages are Han characters, else English. Raises InputError for an empty corpus, one without any word,
     repeated ids, a damaged index, and a corpus file that changes meanwhile.
     """
-    if next(iter(corpus), None) is None:
-        raise InputError("the corpus is empty, nothing can be retrieved: set dataset.<name>.corpus to its passages")
     tokenizer = Tokenizer(detect_language(corpus) if language == "auto" else language, stemming, stop_words)
     passage_at = corpus.at if isinstance(corpus, CorpusFile) else corpus.__getitem__
     if cache is None:
         index = tantivy.Index(_SCHEMA)
-        size = _fill(index, corpus, tokenizer, memory_mb)
-        return BM25(index, passage_at, tokenizer, size, f"{size.passages} passages, indexed in memory")
+        whole = _fill(index, corpus, tokenizer, memory_mb)
+        return BM25(index, passage_at, tokenizer, whole, f"{whole.passages} passages, indexed in memory")
     identity = _identity(corpus)
     key = json.dumps([identity, _settings(tokenizer), unicodedata.unidata_version, _LAYOUT], sort_keys=True)
     folder = Path(cache) / f"bm25-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
@@ -160,22 +155,20 @@ def bm25(
         try:
             index = _searchable(tantivy.Index(_SCHEMA, str(folder / "index")))  # new, or of a process that was killed
             present = index.searcher().num_docs
-            stored = CorpusSize(**json.loads(meta.read_text(encoding="utf-8"))["corpus"]) if meta.exists() else None
-            if stored is not None and stored.passages != present:
-                raise InputError(f"{present} of {stored.passages} passages")
+            size = CorpusSize(**json.loads(meta.read_text(encoding="utf-8"))["corpus"]) if meta.exists() else None
+            if size is not None and size.passages != present:
+                raise InputError(f"{present} of {size.passages} passages")
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(f"{folder}: the index is damaged ({error}); delete this folder to index again") from None
-        if stored is not None:
-            return BM25(index, passage_at, tokenizer, stored, f"{folder}: {present} passages, all there")
-        size = _fill(index, corpus, tokenizer, memory_mb, present)
-        if _identity(corpus) != identity:
-            shutil.rmtree(folder / "index")
-            raise InputError("the corpus changed while it was indexed; index it again")
-        write_atomically(
-            meta, json.dumps({"corpus": size._asdict()}, indent=2)
-        )  # last: it says that the index is whole
-    summary = f"{folder}: {size.passages} passages, {size.passages - present} of them indexed now"
-    return BM25(index, passage_at, tokenizer, size, summary)
+        summary = "all there"
+        if size is None:
+            size = _fill(index, corpus, tokenizer, memory_mb, present)
+            if _identity(corpus) != identity:
+                shutil.rmtree(folder / "index")
+                raise InputError("the corpus changed while it was indexed; index it again")
+            write_atomically(meta, json.dumps({"corpus": size._asdict()}, indent=2))  # last: now the index is whole
+            summary = f"{size.passages - present} of them indexed now"
+    return BM25(index, passage_at, tokenizer, size, f"{folder}: {size.passages} passages, {summary}")
 
 
 def lucene_length(length: int) -> int:
@@ -192,8 +185,12 @@ def _identity(corpus: Sequence[Passage]) -> list[str]:
 
 
 def _settings(tokenizer: Tokenizer) -> dict[str, Any]:
-    versions = {package: version(package) for package in _ANALYSIS_PACKAGES}
-    return {"k1": _K1, "b": _B, "tokenizer": tokenizer.settings, "versions": versions}
+    versions = {package: version(package) for package in ("PyStemmer", "jieba", "stopwords-zh", "tantivy")}
+    return {"k1": _K1, "b": _B, "tokenizer": asdict(tokenizer), "versions": versions}
+
+
+def _terms(passage: Passage, tokenizer: Tokenizer) -> list[str]:
+    return tokenizer(f"{passage.title}\n{passage.text}")
 
 
 def _fill(
@@ -207,7 +204,7 @@ def _fill(
     bar = tqdm(missing, total=size.passages, initial=present, unit=" passages", delay=1, file=sys.stderr)
     with index.writer(memory_mb * 10**6, _THREADS) as writer:  # which commits and waits for merges at the end
         for number, (position, passage) in enumerate(bar, present + 1):
-            terms = tokenizer(f"{passage.title}\n{passage.text}")
+            terms = _terms(passage, tokenizer)
             document = tantivy.Document()
             document.add_text(_TERMS, " ".join(terms))
             document.add_unsigned(_LENGTH, len(terms))

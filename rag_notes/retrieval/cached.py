@@ -1,15 +1,12 @@
 """Stores what a slow retriever finds, so that a run that is started again searches for nothing twice."""
 
 import json
-import sqlite3
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rag_notes.llm.store import StoreError, request_key
+from rag_notes.llm.store import ResponseStore, request_key
 from rag_notes.retrieval.base import Retriever, check_search
 from rag_notes.types import Hit, Passage
 
@@ -21,7 +18,7 @@ def cached(retriever: Retriever, path: str | Path | None) -> Retriever:
     """Return the retriever; a slow one such that it stores its hits in the SQLite file at `path`, if there is one."""
     if path is None or not getattr(retriever, "slow", False):
         return retriever
-    return CachedRetriever(retriever, path)
+    return CachedRetriever(retriever, ResponseStore(path))
 
 
 class CachedRetriever:
@@ -31,10 +28,10 @@ class CachedRetriever:
     Threads and processes may share the file. Raises StoreError where it cannot be used.
     """
 
-    def __init__(self, retriever: Retriever, path: str | Path) -> None:
+    def __init__(self, retriever: Retriever, store: ResponseStore) -> None:
         self.name, self._retriever, self._description = retriever.name, retriever, retriever.describe()
-        self._path, self._lock = Path(path), threading.Lock()
-        self._execute("CREATE TABLE IF NOT EXISTS searches (key TEXT PRIMARY KEY, hits TEXT NOT NULL) WITHOUT ROWID")
+        self._store = store
+        store.execute("CREATE TABLE IF NOT EXISTS searches (key TEXT PRIMARY KEY, hits TEXT NOT NULL) WITHOUT ROWID")
 
     def describe(self) -> dict[str, Any]:
         """Return the retriever's own description: the store changes no hit."""
@@ -45,23 +42,11 @@ class CachedRetriever:
         check_search(queries, top_k)
         keys = {q: request_key({"retriever": self._description, "query": q, "top_k": top_k}) for q in queries}
         select = "SELECT key, hits FROM searches WHERE key IN (SELECT value FROM json_each(?))"
-        rows = self._execute(select, json.dumps(list(keys.values())))
+        rows = self._store.execute(select, [json.dumps(list(keys.values()))])
         hits = {key: [Hit(Passage(**hit["passage"]), hit["score"]) for hit in json.loads(text)] for key, text in rows}
         if missing := [query for query in keys if keys[query] not in hits]:
             for query, ranking in zip(missing, self._retriever.search(missing, top_k), strict=True):
                 hits[keys[query]] = ranking
                 text = json.dumps([asdict(hit) for hit in ranking], ensure_ascii=False)
-                self._execute("INSERT OR IGNORE INTO searches VALUES (?, ?)", keys[query], text)
+                self._store.execute("INSERT OR IGNORE INTO searches VALUES (?, ?)", [keys[query], text])
         return [list(hits[keys[query]]) for query in queries]
-
-    @cached_property
-    def _database(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        return sqlite3.connect(self._path, timeout=60, check_same_thread=False, isolation_level=None)
-
-    def _execute(self, statement: str, *values: str) -> list[Any]:
-        with self._lock:
-            try:
-                return self._database.execute(statement, values).fetchall()
-            except (sqlite3.Error, OSError) as error:
-                raise StoreError(f"{self._path}: searches cannot be stored ({error}); name another file") from None

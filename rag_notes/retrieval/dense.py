@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from rag_notes.extras import needed
 from rag_notes.files import write_atomically
 from rag_notes.llm.store import canonical_json
 from rag_notes.retrieval import encoders
-from rag_notes.retrieval.base import check_search, corpus_checksum
+from rag_notes.retrieval.base import check_search, measure
 from rag_notes.retrieval.cached import LARGE
 from rag_notes.retrieval.encoders import Encoder, Vectors
 from rag_notes.types import Hit, InputError, Passage, Positive
@@ -54,15 +54,13 @@ class DenseRetriever:
         cache: str = ".cache/vectors",
     ) -> None:
         """Encode what is not on disk yet. Raises InputError for vectors, ids and settings that do not fit."""
-        if not corpus:
-            raise InputError("the corpus is empty, nothing can be retrieved: set dataset.<name>.corpus to its passages")
+        self._corpus = measure(corpus)._asdict()
         check_ids(corpus)
         self._faiss: Any = needed("faiss", "dense")
         self.passages, self._encoder = corpus, encoder
         order = sorted(range(len(corpus)), key=[passage.id for passage in corpus].__getitem__)
         self._id_ranks = np.argsort(order)
         self.slow = len(corpus) >= LARGE or isinstance(encoder, encoders.EndpointEncoder)
-        self._corpus = {"passages": len(corpus), "sha256": corpus_checksum(corpus)}
         content = [encoders.describe_passages(encoder), self._corpus, dtype, batch_size]
         self._settings: dict[str, Any] = {"dtype": dtype, "index_factory": index_factory}
         folder = Path(cache) / f"dense-{hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]}"
@@ -72,9 +70,9 @@ class DenseRetriever:
             if not path.exists():
                 self._encode_corpus(path, dtype, batch_size)
             self._vectors: NDArray[Any] = np.asarray(np.load(path, mmap_mode="r"))  # a view of the mapped pages
-            self._index: Any = None
+            self._nearest: Callable[[Vectors, int], tuple[Vectors, NDArray[np.int64]]] = self._compare
             if index_factory is not None:
-                self._open_index(folder, index_factory, search_parameters or {})
+                self._nearest = self._open_index(folder, index_factory, search_parameters or {}).search
 
     def _encode_corpus(self, path: Path, dtype: str, batch_size: int) -> None:
         part, log = path.with_suffix(".part"), path.with_suffix(".log")  # the log has a byte for each chunk written
@@ -87,9 +85,8 @@ class DenseRetriever:
                 encoded = encoders.encode_in_batches(self._encoder, chunk, batch_size, dtype)
                 if vectors is None:
                     log.unlink(missing_ok=True)
-                    vectors = np.lib.format.open_memmap(
-                        part, "w+", encoded.dtype, (len(self.passages), encoded.shape[1])
-                    )
+                    shape = len(self.passages), encoded.shape[1]
+                    vectors = np.lib.format.open_memmap(part, "w+", encoded.dtype, shape)
                 vectors[start : start + len(chunk)] = encoded
                 vectors.flush()
                 with log.open("ab") as file:
@@ -97,8 +94,8 @@ class DenseRetriever:
                 bar.update(len(chunk))
         part.replace(path)
 
-    def _open_index(self, folder: Path, factory: str, parameters: dict[str, int]) -> None:
-        """Open the index, built where it is not on disk yet: the same vectors give the same index."""
+    def _open_index(self, folder: Path, factory: str, parameters: dict[str, int]) -> Any:
+        """Open faiss's index, built where it is not on disk yet: the same vectors give the same index."""
         path = folder / f"{hashlib.sha256(factory.encode()).hexdigest()[:16]}.faiss"
         if not path.exists():
             count, dimensions = self._vectors.shape
@@ -115,26 +112,27 @@ class DenseRetriever:
             self._faiss.omp_set_num_threads(threads)
             self._faiss.write_index(index, f"{path}.part")
             Path(f"{path}.part").replace(path)
-        self._index = self._faiss.read_index(str(path), self._faiss.IO_FLAG_MMAP_IFC)
+        index = self._faiss.read_index(str(path), self._faiss.IO_FLAG_MMAP_IFC)
         try:
             for name, value in parameters.items():
-                self._faiss.ParameterSpace().set_index_parameter(self._index, name, value)
+                self._faiss.ParameterSpace().set_index_parameter(index, name, value)
         except RuntimeError as error:
             raise InputError(f"retriever.search_parameters={parameters}: {error}") from None
         recalls_path = path.with_suffix(".json")
         recalls = json.loads(recalls_path.read_text(encoding="utf-8")) if recalls_path.exists() else {}
         if (key := canonical_json(parameters)) not in recalls:
-            recalls[key] = self._recall()
+            recalls[key] = self._recall(index)
             write_atomically(recalls_path, json.dumps(recalls, indent=2) + "\n")
             print(f"{factory} {key}: recall@{_RECALL_AT} {recalls[key]:.4f} against exact search", file=sys.stderr)
         self._settings |= {"search_parameters": parameters, f"recall@{_RECALL_AT}": recalls[key]}
+        return index
 
-    def _recall(self) -> float:
-        """The share that the index finds of the exact neighbours of evenly spread passages."""
+    def _recall(self, index: Any) -> float:
+        """The share that an index finds of the exact neighbours of evenly spread passages."""
         count = len(self.passages)
         rows = np.unique(np.linspace(0, count - 1, min(count, _RECALL_QUERIES)).astype(np.int64))
         queries, k = self._vectors[rows].astype("float32"), min(_RECALL_AT + 1, count)
-        pairs = zip(rows.tolist(), self._compare(queries, k)[1], self._index.search(queries, k)[1], strict=True)
+        pairs = zip(rows.tolist(), self._compare(queries, k)[1], index.search(queries, k)[1], strict=True)
         shares = [(len(set(exact) & set(near) - {row}), len(set(exact) - {row})) for row, exact, near in pairs]
         return round(sum(hits for hits, _ in shares) / max(1, sum(total for _, total in shares)), 4)
 
@@ -148,18 +146,18 @@ class DenseRetriever:
         if not queries:
             return []
         vectors = self._encoder.encode_queries(queries)
-        if vectors.shape != (len(queries), self._vectors.shape[1]) or not np.isfinite(vectors).all():
-            shape = (len(queries), self._vectors.shape[1])
+        shape = (len(queries), self._vectors.shape[1])
+        if vectors.shape != shape or not np.isfinite(vectors).all():
             raise InputError(f"the encoder gives queries vectors of shape {vectors.shape}, not {shape} finite numbers")
         candidates = self._candidates(vectors, top_k)
         return [self._rank(vector, rows[rows >= 0], top_k) for vector, rows in zip(vectors, candidates, strict=True)]
 
     def _candidates(self, vectors: Vectors, top_k: int) -> NDArray[np.int64]:
         """Rows that hold the best `top_k` of each query and all that may tie with the last of them."""
-        count, nearest = len(self.passages), self._compare if self._index is None else self._index.search
+        count = len(self.passages)
         k, last = min(2 * top_k + 16, count), min(top_k, count) - 1
         while True:
-            scores, rows = nearest(vectors, k)
+            scores, rows = self._nearest(vectors, k)
             slack = _SLACK * np.maximum(1, np.abs(scores[:, 0]))
             if k == count or (scores[:, -1] < scores[:, last] - slack).all():
                 return rows

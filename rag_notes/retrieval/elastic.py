@@ -12,14 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from elastic_transport import TransportError
-from elasticsearch import ApiError, Elasticsearch, helpers
+from elasticsearch import ApiError, Elasticsearch, TransportError, helpers
 from pydantic import Field
 from tqdm import tqdm
 
 from rag_notes.datasets.corpus import check_ids
 from rag_notes.llm.store import canonical_json
-from rag_notes.retrieval.base import CorpusSize, RetrieverError, check_search, measure
+from rag_notes.retrieval.base import RetrieverError, check_search, measure
 from rag_notes.retrieval.encoders import Encoder, describe_passages, encode_in_batches
 from rag_notes.retrieval.tokenize import detect_language
 from rag_notes.types import Hit, InputError, NonNegative, Passage, Positive
@@ -40,7 +39,7 @@ class ElasticsearchRetriever:
     `ca_file` is the server's CA certificate (PEM), `timeout` is in seconds a request, `max_retries` is how often a
     request is sent again, to the next host, after a failure that may pass. Key, user and password are read from the
     environment variables named. The corpus is iterated several times and never held. Threads may share the object.
-    Raises InputError for settings that cannot be; the server is contacted by the first search.
+    Raises InputError for an empty corpus and settings that cannot be; the first search contacts the server.
     """
 
     corpus: Iterable[Passage] = field(kw_only=False)
@@ -77,6 +76,8 @@ class ElasticsearchRetriever:
         # What decides the content of the index and the searches, and what the server is sent for a new index.
         self._settings, self._search_settings, self._index_settings = JSON(), JSON(), JSON()
         self._properties: JSON = {"id": {"type": "keyword"}, "title": _STORED, "text": _STORED}
+        self._size = measure(self.corpus)
+        self._alias = self.index or f"rag-notes-{self.name}-{self._size.sha256[:12]}"
 
     def _searches(self, queries: Sequence[str], top_k: int) -> list[JSON]:
         raise NotImplementedError
@@ -100,10 +101,8 @@ class ElasticsearchRetriever:
 
         The index is named by its content, so that a load that was killed goes on with its last chunk. The alias is
         switched when all passages are in; the index that it named before stays. Raises RetrieverError for what the
-        server refuses, and InputError for an empty corpus or an id that occurs twice; the alias is then unchanged.
+        server refuses, and InputError for an id that occurs twice; the alias is then unchanged.
         """
-        if not self._size.passages:
-            raise InputError("the corpus is empty, there is nothing to index: set dataset.<name>.corpus")
         digest = hashlib.sha256(canonical_json([self._meta, self.shards]).encode()).hexdigest()
         index, indices = f"{self._alias}-{digest[:12]}", self._client.indices
         creating = self._client.options(ignore_status=400).indices  # where a load was killed it exists
@@ -117,9 +116,11 @@ class ElasticsearchRetriever:
             if created.meta.status == 400 and "already_exists" not in str(created.body):
                 raise RetrieverError(f"Elasticsearch refused the index: {created.body}"[:1000])
             indices.put_settings(index=index, settings={"number_of_replicas": self.replicas})
-            if (present := self._count(index, refresh=True)) != self._size.passages:
+            indices.refresh(index=index)
+            if (present := self._client.count(index=index)["count"]) != self._size.passages:
                 self._load(index, present // self.chunk * self.chunk, progress=progress)
-            if (count := self._count(index, refresh=True)) != self._size.passages:
+            indices.refresh(index=index)
+            if (count := self._client.count(index=index)["count"]) != self._size.passages:
                 check_ids(self.corpus)
                 raise RetrieverError(f"{index} has {count} of {self._size.passages} passages; delete it, index again")
             actions: list[JSON] = [{"remove": {"index": other, "alias": self._alias}} for other in former - {index}]
@@ -127,9 +128,10 @@ class ElasticsearchRetriever:
         return f"{self._alias}: {count} passages in {index}, {count - present} of them loaded now"
 
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
-        """Rank passages for each query, as `Retriever.search` describes. Raises InputError for one that is refused.
+        """Rank passages for each query, as `Retriever.search` describes.
 
-        Raises RetrieverError where the index is not that of the corpus or the server gives no whole answer.
+        Raises InputError for a search that is refused, and RetrieverError where the index is not that of the corpus or
+        the server gives no whole answer.
         """
         check_search(queries, top_k)
         order = {"sort": [{"_score": "desc"}, {"id": "asc"}], "track_total_hits": False, "_source": ["title", "text"]}
@@ -142,14 +144,6 @@ class ElasticsearchRetriever:
                     passages = [Passage(hit["_id"], **hit["_source"]) for hit in hits]
                     rankings.append([Hit(p, self._score(hit["_score"])) for p, hit in zip(passages, hits, strict=True)])
         return rankings
-
-    @cached_property
-    def _size(self) -> CorpusSize:
-        return measure(self.corpus)
-
-    @property
-    def _alias(self) -> str:
-        return self.index or f"rag-notes-{self.name}-{self._size.sha256[:12]}"
 
     @property
     def _meta(self) -> JSON:
@@ -166,7 +160,7 @@ class ElasticsearchRetriever:
         meta = index["mappings"].get("_meta", {}).get("rag_notes", {})
         if differences := [f"{k} is {meta.get(k)}, expected {v}" for k, v in self._meta.items() if meta.get(k) != v]:
             raise RetrieverError(f"{name} behind {self._alias!r} is another index: {'; '.join(differences)}; {advice}")
-        if (count := self._count(name)) != self._size.passages:
+        if (count := self._client.count(index=name)["count"]) != self._size.passages:
             raise RetrieverError(f"{name} has {count} of {self._size.passages} passages; delete it and {advice}")
         return name
 
@@ -186,11 +180,6 @@ class ElasticsearchRetriever:
             text = error.message if isinstance(error, TransportError) else error
             raise RetrieverError(f"Elasticsearch at {', '.join(self.hosts)}: {text}"[:1000] + advice) from None
 
-    def _count(self, index: str, *, refresh: bool = False) -> int:
-        if refresh:  # which a reader may not
-            self._client.indices.refresh(index=index)
-        return int(self._client.count(index=index)["count"])
-
     def _aliased_indexes(self) -> JSON:
         """The indexes that the alias names. This is the first request: a wrong address is an error without a pause."""
         client = self._client.options(ignore_status=404, max_retries=len(self.hosts) - 1, retry_backoff_base=0)
@@ -198,17 +187,15 @@ class ElasticsearchRetriever:
         return dict(indexes.body) if indexes.meta.status == 200 else {}
 
     def _load(self, index: str, start: int, *, progress: bool) -> None:
+        # One chunk after the other: all before the one that was under way at a kill are in the index.
         passages = itertools.islice(self.corpus, start, None)
-
-        def actions() -> Iterator[JSON]:
-            while chunk := list(itertools.islice(passages, self.chunk)):
-                yield from ({"_op_type": "create", "_id": one["id"]} | one for one in self._documents(chunk))
-
+        chunks = iter(lambda: list(itertools.islice(passages, self.chunk)), [])
+        documents = itertools.chain.from_iterable(map(self._documents, chunks))
+        actions = ({"_op_type": "create", "_id": document["id"]} | document for document in documents)
         options: JSON = {"max_retries": self.max_retries, "initial_backoff": 0.2, "max_backoff": 10}
         options |= {"retry_on_status": _MOMENTARY, "raise_on_error": False, "chunk_size": self.chunk}
-        # One chunk after the other: all before the one that was under way at a kill are in the index.
         client = self._client.options(retry_on_status=())  # the helper sends again what such a status refused
-        results: Any = helpers.streaming_bulk(client, actions(), index=index, **options)
+        results: Any = helpers.streaming_bulk(client, actions, index=index, **options)
         bar: JSON = {"total": self._size.passages, "initial": start, "unit": " passages", "file": sys.stderr}
         for success, item in tqdm(results, disable=not progress, **bar):
             if not success and item["create"]["status"] != 409:  # 409: a killed load has put it there

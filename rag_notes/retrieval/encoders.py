@@ -74,10 +74,13 @@ class InstructedEncoder:
     instruct_queries: bool = True
     passage_instruction: str = ""
     described: ClassVar[tuple[str, ...]] = ()  # what else determines the vectors
+    batch_queries: ClassVar = False  # in a local model padding and the company of others change the last bits
 
     def encode_queries(self, queries: Sequence[str]) -> Vectors:
-        """As `Encoder.encode_queries`, one by one: padding and the company of others change the last bits."""
-        return np.concatenate([self._vectors([text], queries=True) for text in self._instructed(queries)])
+        """As `Encoder.encode_queries`."""
+        texts = [self.describe()["query_instruction"] + query for query in queries]
+        batches = [texts] if self.batch_queries else [[text] for text in texts]
+        return np.concatenate([self._vectors(batch, queries=True) for batch in batches])
 
     def encode_passages(self, texts: Sequence[str]) -> Vectors:
         """As `Encoder.encode_passages`. Warns with RuntimeWarning where a text is longer than the model reads."""
@@ -87,10 +90,7 @@ class InstructedEncoder:
         """As `Encoder.describe`; a local model is described by its files' checksum, not by its folder."""
         kind = {"encoder": type(self).__name__, "model": self.model.rstrip("/").rpartition("/")[2]}
         settings = {name: getattr(self, name) for name in ("normalize", "passage_instruction", *self.described)}
-        return kind | settings | {"query_instruction": self._instructed([""])[0]}
-
-    def _instructed(self, queries: Sequence[str]) -> list[str]:
-        return [(self.query_instruction if self.instruct_queries else "") + query for query in queries]
+        return kind | settings | {"query_instruction": self.query_instruction if self.instruct_queries else ""}
 
     def _vectors(self, texts: list[str], *, queries: bool) -> Vectors:
         states, truncated = self._encode(texts, queries=queries)
@@ -111,7 +111,7 @@ class OnnxEncoder(InstructedEncoder):
 
     `pooling` takes the state of the first token, the mean over the text's tokens, or, with "none", an output that is
     one vector a text already. What is longer than `max_length` tokens is cut. `threads=None` uses all cores. Raises
-    InputError without the packages, OSError where the model is not there, and InputError for one that does not fit.
+    OSError where the model is not there, and InputError without the packages and for files that do not fit.
     """
 
     revision: str | None = None
@@ -123,34 +123,28 @@ class OnnxEncoder(InstructedEncoder):
     def __post_init__(self) -> None:
         runtime, tokenizers = needed("onnxruntime", "dense"), needed("tokenizers", "dense")
         folder = Path(self.model).expanduser()
-        if not folder.is_dir():
-            folder = _from_hub(self.model, self.revision)
-        paths = [path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.exists()]
-        if not paths or not (folder / "tokenizer.json").exists():
-            needs = "an ONNX encoder needs model.onnx (or onnx/model.onnx) and tokenizer.json"
-            raise FileNotFoundError(f"{folder.absolute()}: {needs}")
+        folder = folder if folder.is_dir() else _from_hub(self.model, self.revision)
+        weights = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.exists()), folder)
         options = runtime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 3, self.threads or 0
         try:
-            self._session = runtime.InferenceSession(str(paths[0]), options, providers=["CPUExecutionProvider"])
+            self._session = runtime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
             self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # both packages raise their own classes, tokenizers a bare Exception
-            raise InputError(f"{folder}: onnxruntime or tokenizers cannot read the model ({error})") from None
-        self._tokenizer.no_padding()
+            parts = "an ONNX encoder needs model.onnx (or onnx/model.onnx) and tokenizer.json"
+            raise InputError(f"{folder.absolute()}: {parts} that can be read ({error})") from None
+        self._tokenizer.enable_padding()
         self._tokenizer.enable_truncation(self.max_length)
         self._inputs = [entry.name for entry in self._session.get_inputs()]
         if len(self._session.get_outputs()[0].shape) != (2 if self.pooling == "none" else 3):
-            raise InputError(f"{paths[0]}: pooling={self.pooling} does not fit the model's output")
-        self.sha256 = _checksum([*paths[0].parent.glob("model.onnx*"), folder / "tokenizer.json"])
+            raise InputError(f"{weights}: pooling={self.pooling} does not fit the model's output")
+        self.sha256 = _checksum([*weights.parent.glob("model.onnx*"), folder / "tokenizer.json"])
 
     def _encode(self, texts: list[str], *, queries: bool) -> tuple[NDArray[Any], int]:
         encodings = self._tokenizer.encode_batch(texts)
-        shape = len(texts), max(len(encoding.ids) for encoding in encodings)
-        ids, mask, types = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-        for row, encoding in enumerate(encodings):
-            ids[row, : len(encoding.ids)] = encoding.ids
-            mask[row, : len(encoding.ids)] = 1
-        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        ids = np.array([encoding.ids for encoding in encodings], dtype=np.int64)
+        mask = np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64)
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         (states, *_) = self._session.run(None, {name: inputs[name] for name in self._inputs})
         if self.pooling == "cls":
             states = states[:, 0]
@@ -217,6 +211,7 @@ class EndpointEncoder(InstructedEncoder):
     timeout: float = 600.0
     max_retries: NonNegative = 5
     described = ("dimensions",)
+    batch_queries = True
 
     def __post_init__(self) -> None:
         key = os.environ.get(self.api_key_variable)
@@ -224,10 +219,6 @@ class EndpointEncoder(InstructedEncoder):
             raise InputError(f"set the environment variable {self.api_key_variable}, or retriever.encoder.base_url=URL")
         options: dict[str, Any] = {"timeout": self.timeout, "max_retries": self.max_retries}
         self._client = openai.OpenAI(base_url=self.base_url, api_key=key or "none", **options)
-
-    def encode_queries(self, queries: Sequence[str]) -> Vectors:
-        """As `Encoder.encode_queries`, `batch_size` in a request."""
-        return self._vectors(self._instructed(queries), queries=True)
 
     def _encode(self, texts: list[str], *, queries: bool) -> tuple[NDArray[Any], int]:
         options: dict[str, Any] = {"model": self.model, "encoding_format": "float"}
@@ -237,11 +228,11 @@ class EndpointEncoder(InstructedEncoder):
             for start in range(0, len(texts), self.batch_size):
                 batch = texts[start : start + self.batch_size]
                 items = self._client.embeddings.create(input=batch, **options).data
-                rows: list[Any] = [getattr(item, "index", None) for item in items]
-                if rows != [None] * len(batch) and sorted(rows) != list(range(len(batch))):
+                indexes: list[Any] = [item.index for item in items]
+                rows = list(range(len(items))) if indexes == [None] * len(items) else indexes  # some send no index
+                if sorted(rows) != list(range(len(batch))):
                     raise InputError(f"{len(batch)} texts, vectors {rows}")
-                order = range(len(batch)) if rows[0] is None else np.argsort(rows)  # some servers send no index
-                vectors += [items[row].embedding for row in order]
+                vectors += [items[row].embedding for row in np.argsort(rows)]
             return np.asarray(vectors, dtype=np.float32), 0
         except (openai.APIError, ValueError, TypeError, AttributeError) as error:
             kind = f"{type(error).__name__} {getattr(error, 'status_code', '')}".strip()  # the text may repeat the key
@@ -250,8 +241,8 @@ class EndpointEncoder(InstructedEncoder):
 
 def _from_hub(model: str, revision: str | None) -> Path:
     patterns = ["tokenizer.json", "model.onnx*", "onnx/model.onnx*"]
+    hub = needed("huggingface_hub", "dense")
     try:
-        hub = needed("huggingface_hub", "dense")
         return Path(hub.snapshot_download(model, revision=revision, allow_patterns=patterns))
     except Exception as error:  # the client's classes differ from version to version
         raise OSError(f"{Path(model).absolute()}: no such folder, and the Hub has no {model} ({error})") from None

@@ -1,5 +1,6 @@
 """Hybrid retrieval: the rankings of two retrievers merged by reciprocal rank fusion."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ class Hybrid:
     Source: Cormack, Clarke and Büttcher, Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank Learning
     Methods, SIGIR 2009, section 2 (k = 60). A passage that a ranking does not hold gets nothing from it.
     """
+
+    name = "hybrid"  # that of an object says which two it merges
 
     def __init__(
         self,
@@ -40,10 +43,9 @@ class Hybrid:
         return {"name": self.name, "k": self._k, "depth": self._depth, "first": first, "second": second}
 
     def _fuse(self, rankings: Sequence[Sequence[Hit]], top_k: int) -> list[Hit]:
-        scores: dict[str, float] = {}
-        passages = {hit.passage.id: hit.passage for ranking in rankings for hit in ranking}
+        scores: dict[Passage, float] = defaultdict(float)
         for ranking in rankings:
             for rank, hit in enumerate(ranking, 1):
-                scores[hit.passage.id] = scores.get(hit.passage.id, 0.0) + 1 / (self._k + rank)
-        best = sorted(scores, key=lambda passage_id: (-scores[passage_id], passage_id))[:top_k]
-        return [Hit(passages[passage_id], scores[passage_id]) for passage_id in best]
+                scores[hit.passage] += 1 / (self._k + rank)
+        best = sorted(scores, key=lambda passage: (-scores[passage], passage.id))[:top_k]
+        return [Hit(passage, scores[passage]) for passage in best]

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from rag_notes.events import Found
@@ -23,18 +24,11 @@ class ControlledNoise:
     Of `top_k` passages `round(top_k * noise_percent / 100)` are noise: the best-ranked that are no gold passage and
     hold no gold answer (a yes or no is not looked for). The others are gold, those that hold a gold answer first. One
     kind never fills up for the other, so that fewer passages are returned where a question has too little gold. Their
-    order, and their score, is a hash of question and passage, which does not give the gold away.
-
-    Raises InputError for a percentage outside 0 to 100, and for a question without gold passages in the corpus or with
-    the text of another one: `controllable` leaves both out.
+    order, and their score, is a hash of question and passage, which does not give the gold away. The questions of the
+    data set must be `controllable`.
     """
 
     def __init__(self, retriever: Retriever, dataset: Dataset, noise_percent: int) -> None:
-        if not 0 <= noise_percent <= 100:
-            raise InputError(f"noise_percent is {noise_percent}; it must lie between 0 and 100")
-        if unusable := set(dataset.questions) - set(controllable(dataset)):
-            reason = "it has no gold passage in the corpus, or the text of another question; leave it out"
-            raise InputError(f"noise cannot be controlled for question {min(q.id for q in unusable)!r}: {reason}")
         self.name = f"{retriever.name} with {noise_percent} % noise"
         self.retriever, self.noise_percent = retriever, noise_percent
         self._questions = {question.question: question for question in dataset.questions}
@@ -54,8 +48,9 @@ class ControlledNoise:
             advice = "choose methods that search once, by the question itself: method=[vanilla,chain_of_note]"
             raise InputError(f"{query!r} is no question of the data set, to which noise can be added; {advice}")
         passages = self._choose(question, top_k, round(top_k * self.noise_percent / 100))
-        hits = [Hit(passage, _random_score(question, passage)) for passage in passages]
-        return sorted(hits, key=lambda hit: -hit.score)
+        texts = [f"{question.id}\n{passage.id}".encode() for passage in passages]
+        scores = [int.from_bytes(hashlib.sha256(text).digest()[:6]) / 2**48 for text in texts]
+        return sorted(map(Hit, passages, scores), key=lambda hit: -hit.score)
 
     def _choose(self, question: Question, top_k: int, noise: int) -> list[Passage]:
         gold = [self._passages[passage_id] for passage_id in dict.fromkeys(question.gold_ids)]
@@ -95,6 +90,25 @@ class RetrievedNoise(ControlledNoise):
         return [*gold[:count], *others[: top_k - count]]
 
 
+def with_noise(
+    dataset: Dataset, retriever: Retriever, noise_percent: int, source: NoiseFrom = "annotated"
+) -> tuple[Dataset, ControlledNoise]:
+    """Return the questions of a data set for which noise can be controlled, and a retriever that returns so much of it.
+
+    Raises InputError where no question has gold passages in the corpus or, of source "retrieved", among those found.
+    """
+    lists = retrieved(dataset, retriever) if source == "retrieved" else {}
+    noisy = replace(dataset, questions=tuple(lists if source == "retrieved" else controllable(dataset)))
+    if not noisy.questions:
+        problem = "in the corpus; choose study.noise_from=retrieved, or another data set"
+        if source == "retrieved":
+            problem = "or answer among the retrieved passages; choose another data set"
+        raise InputError(f"dataset {dataset.name}: no question has gold passages {problem}")
+    if source == "retrieved":
+        return noisy, RetrievedNoise(retriever, lists, noise_percent)
+    return noisy, ControlledNoise(retriever, noisy, noise_percent)
+
+
 def retrieved(dataset: Dataset, retriever: Retriever) -> dict[Question, Split]:
     """Split the first `DEPTH` retrieved passages of each question into gold and others, both by rank.
 
@@ -128,7 +142,3 @@ def _holds_answer(question: Question, passage: Passage | Found) -> bool:
     golds = [*question.answers, *(answer for pair in question.qa_pairs for answer in pair.answers)]
     golds = [gold for gold in golds if normalize_answer(gold, question.language) not in _YES_NO]
     return bool(answer_in_passages([passage.title, passage.text], golds, question.language))
-
-
-def _random_score(question: Question, passage: Passage) -> float:
-    return int.from_bytes(hashlib.sha256(f"{question.id}\n{passage.id}".encode()).digest()[:6]) / 2**48

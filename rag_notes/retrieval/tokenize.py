@@ -4,7 +4,7 @@ import re
 import threading
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
@@ -12,7 +12,7 @@ import jieba
 import Stemmer
 from stopwords import stopwords
 
-from rag_notes.types import InputError, Language, Passage
+from rag_notes.types import Language, Passage
 
 # Han characters with the iteration mark and the ideographic zero, as the inside of a character class.
 _CJK = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -22,26 +22,23 @@ CJK_LETTER = re.compile(f"[{_CJK}]")
 # Unicode Standard Annex 29, by which Lucene's standard tokenizer cuts.
 _WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d_])['’‘.:·‧](?=[^\W\d_])|(?<=\d)['’‘.,;](?=\d))\w+)*")
 _RUN = re.compile(rf"(?P<cjk>[{_CJK}]+)|[^{_CJK}]+")
-_POSSESSIVE = ("'s", "’s")
-_LANGUAGE_SAMPLE = 200
-STOP_WORDS_EN = tuple(re.findall(r"\w+", """
+STOP_WORDS_EN = dict.fromkeys(re.findall(r"\w+", """
     a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to
     was will with"""))  # fmt: skip
-_STOP_WORDS_EN = frozenset(STOP_WORDS_EN)
 _STOP_WORDS_ZH = frozenset(stopwords("baidu"))
 
 
-class _ThreadLocal(threading.local):  # PyStemmer's objects have inner state and must not be shared
+class _Stemmer(threading.local):  # PyStemmer's objects have inner state and must not be shared
     def __init__(self) -> None:
         self.stem = Stemmer.Stemmer("porter", 0).stemWords  # its cache is slower than stemming
 
 
-_LOCAL = _ThreadLocal()
+_STEMMER = _Stemmer()
 
 
 @cache
 def _segmenter() -> jieba.Tokenizer:
-    """Return a jieba segmenter made without its `initialize`, which logs to stderr and writes a cache file."""
+    """Make a jieba segmenter without its `initialize`, which logs to stderr and writes a cache file."""
     segmenter = jieba.Tokenizer()
     segmenter.FREQ, segmenter.total = segmenter.gen_pfdict(segmenter.get_dict_file())
     segmenter.initialized = True
@@ -63,25 +60,16 @@ class Tokenizer:
     stemming: bool = True
     stop_words: bool = True
 
-    def __post_init__(self) -> None:
-        if self.language not in ("en", "zh"):
-            raise InputError(f"language is {self.language!r}; it must be 'en' or 'zh'")
-
-    @property
-    def settings(self) -> dict[str, str | bool]:
-        """The settings as JSON values."""
-        return asdict(self)
-
     def __call__(self, text: str) -> list[str]:
         """Return the terms of `text`."""
         text = unicodedata.normalize("NFKC", text).lower()
         return self._english(text) if self.language == "en" else self._chinese(text)
 
     def _english(self, text: str) -> list[str]:
-        words = [word[:-2] if word.endswith(_POSSESSIVE) else word for word in _WORD.findall(text)]
+        words = [word[:-2] if word.endswith(("'s", "’s")) else word for word in _WORD.findall(text)]
         if self.stop_words:
-            words = [word for word in words if word not in _STOP_WORDS_EN]
-        return _LOCAL.stem(words) if self.stemming else words
+            words = [word for word in words if word not in STOP_WORDS_EN]
+        return _STEMMER.stem(words) if self.stemming else words
 
     def _chinese(self, text: str) -> list[str]:
         terms: list[str] = []
@@ -96,6 +84,6 @@ class Tokenizer:
 
 def detect_language(corpus: Iterable[Passage]) -> Language:
     """Return "zh" if most letters of the first 200 passages of `corpus` are Han characters, else "en"."""
-    sample = "".join(passage.title + passage.text for passage in islice(corpus, _LANGUAGE_SAMPLE))
+    sample = "".join(passage.title + passage.text for passage in islice(corpus, 200))
     letters = sum(map(str.isalpha, sample))
     return "zh" if 2 * len(CJK_LETTER.findall(sample)) > letters else "en"

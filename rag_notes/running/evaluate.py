@@ -1,35 +1,97 @@
 """Run methods on questions: many at once, each response paid once, the answers written as they come."""
 
 import asyncio
+import hashlib
+import importlib.metadata
+import io
+import platform
+import subprocess
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from rag_notes.events import Ask, answered, count
-from rag_notes.files import saying_full
+from rag_notes.events import answered, count
+from rag_notes.files import saying_full, slug
 from rag_notes.llm.client import LLM
 from rag_notes.llm.errors import FatalLLMError, LLMError, SpendingLimitError
+from rag_notes.llm.store import canonical_json
+from rag_notes.methods.about import about_of, settings_of
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
-from rag_notes.running.describe import Method, describe, function_of
-from rag_notes.running.records import SAMPLES, Condition, Progress, Run, RunInfo, Usage, load_run, read_info, save_run
-from rag_notes.running.samples import RecordError, Sample, SampleError, encode
+from rag_notes.running.records import (
+    PLAIN,
+    Condition,
+    DatasetInfo,
+    MethodInfo,
+    Progress,
+    Run,
+    RunInfo,
+    load_run,
+    read_info,
+    save_run,
+)
+from rag_notes.running.samples import RecordError, Sample, SampleError, decode, encode
 from rag_notes.terminal import progress_bar, tell
 from rag_notes.types import Dataset, InputError, Question
 
-__all__ = ["Method", "evaluate"]
+Method = Callable[..., Awaitable[str]]
 
 QUESTIONS_PER_SLOT = 4
 """Questions under way for each concurrent call, so that every slot stays busy."""
 
-_COST_UNIT = 1e12  # costs are added as whole numbers, so that their order does not matter
+
+def describe(
+    methods: Mapping[str, Method],
+    dataset: Dataset,
+    retriever: Retriever,
+    llm: LLM,
+    templates: Templates,
+    *,
+    condition: Condition = PLAIN,
+    repeat: int = 0,
+) -> RunInfo:
+    """Describe the settings that determine a run's answers, with the versions and the commit of the code."""
+    questions = canonical_json([asdict(question) for question in dataset.questions]).encode()
+    digest = hashlib.sha256(questions).hexdigest()
+    stages = {name: {"model": other.model, **other.sampling} for name, other in sorted(llm.stages.items())}
+    packages = ("rag-notes", "openai", "tantivy", "numpy", "scipy")
+    return RunInfo(
+        DatasetInfo(dataset.name, len(dataset.questions), digest, dataset.selection, dataset.corpus_kind),
+        condition,
+        methods={name: describe_method(method) for name, method in methods.items()},
+        retriever=retriever.describe(),
+        llm={"model": llm.model, **llm.sampling, **llm.trained} | ({"stages": stages} if stages else {}),
+        prompt_set=templates.name,
+        prompts=templates.hashes(),
+        repeat=repeat,
+        versions={"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages},
+        git=_commit(),
+    )
+
+
+def describe_method(method: Method) -> MethodInfo:
+    """Describe a method by its function, its settings (defaults included) and its label."""
+    function: Callable[..., Any] = method
+    while isinstance(function, partial):
+        function = function.func
+    return MethodInfo(f"{function.__module__}.{function.__qualname__}", settings_of(method), about_of(method).label)
+
+
+def _commit() -> dict[str, Any]:
+    """Return the commit of the code that runs, and whether it has changes; nothing where it is no git checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "status", "--porcelain=v2", "--branch"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        status = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        return {"commit": status[0].split()[-1], "dirty": any(not line.startswith("#") for line in status)}
+    return {}
 
 
 async def evaluate(
@@ -39,8 +101,8 @@ async def evaluate(
     llm: LLM,
     *,
     folder: str | Path | None = None,
-    info: RunInfo | None = None,
-    condition: Condition | None = None,
+    runs: Path | None = None,
+    condition: Condition = PLAIN,
     templates: Templates | None = None,
     repeat: int = 0,
     study: str | None = None,
@@ -49,48 +111,48 @@ async def evaluate(
     """Answer every question of a data set, or of a list, with every method and score the answers.
 
     `methods` are async functions `(rag, question)`, by name or named by themselves; `llm` must be entered (`async
-    with`). With `folder` the run is written there at its end, also where it is interrupted or stops at a spending
-    limit, as its status says: the same call then plays the stored responses and asks for the rest. A question that
-    fails is recorded with its error. `study` is the study that the run is made for; `info` is what `describe` gives,
-    where the caller has it.
+    with`). With `folder`, or in `runs` in a folder named by data set, model and a hash of the settings, the run is
+    written at its end, also where it is interrupted or stops at a spending limit, as its status says: the same call
+    then plays the stored responses and asks for the rest. A question that fails is recorded with its error. `study` is
+    the study that the run is made for.
 
     Raises RecordError where the folder holds another run, and, once what was answered is written, FatalLLMError where
     no call can succeed, RetrieverError where no search can, TemplateError for a prompt that does not fit.
     """
     if not isinstance(methods, Mapping):
-        methods = {function_of(method).__name__: method for method in methods}
+        methods = {describe_method(method).family: method for method in methods}
     if not isinstance(dataset, Dataset):
         dataset = Dataset("questions", tuple(dataset), ())
-    templates, condition = templates or Templates(), condition or Condition()
-    info = info or describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=repeat)
-    start = partial(Rag, llm=llm, searcher=Searcher(retriever), templates=templates, repeat=info.repeat)
-    waiting = iter([(name, question) for question in dataset.questions for name in methods])
-    title = " · ".join(part for part in (study, Run(info).label) if part)
+    templates = templates or Templates()
+    info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=repeat)
+    if runs is not None:
+        folder = runs / f"{slug(f'{Run(info).label}-{info.model}')}-{info.fingerprint}"
+    start = partial(Rag, llm=llm, searcher=Searcher(retriever), templates=templates, repeat=repeat)
+    # Of each question all methods at once: they often wait for the same call.
+    waiting = deque((question, name) for question in dataset.questions for name in methods)
+    title = " · ".join(filter(None, [study, Run(info).label]))
     failures: list[Exception] = []
-    with _Writer(replace(info, studies=[study] if study else []), dataset, llm, folder) as writer:
-        total = len(methods) * len(dataset.questions)
-        bar = writer.enter_context(progress_bar(title, total, unit="answer", disable=not progress))
+    writer = _Writer(replace(info, studies=[study] if study else []), dataset, folder)
+    with writer.file, progress_bar(title, len(waiting), unit="answer", disable=not progress) as bar:
 
         async def work() -> None:
-            for name, question in waiting:  # one iterator for all workers: each takes the next question
-                if failures:
-                    return
-                rag = start(question, method=name)
+            while waiting:
+                question, name = waiting.popleft()
                 try:
-                    writer.add(await _answer(rag, name, methods[name], llm, scored=not info.condition.annotates))
+                    rag = start(question, method=name)
+                    writer.add(await _answer(rag, name, methods[name], llm, scored=not condition.annotates))
+                    bar.set_postfix_str(_spending(llm, writer.errors), refresh=False)
+                    bar.update()
                 except (FatalLLMError, RetrieverError, ValueError, OSError) as failure:
                     if not failures:  # the others under way mostly meet the same
                         tell(bar, f"{title}: stopping once the answers under way are done: {failure}")
                     failures.append(failure)
-                    return
-                bar.set_postfix_str(writer.progress(), refresh=False)
-                bar.update()
+                    waiting.clear()
 
         status = "stopped: interrupted"
         try:
             async with asyncio.TaskGroup() as group:
-                # Of each question all methods at once: they often wait for the same call.
-                for _ in range(min(total, QUESTIONS_PER_SLOT * llm.concurrency * len(methods))):
+                for _ in range(min(len(waiting), QUESTIONS_PER_SLOT * llm.concurrency * len(methods))):
                     group.create_task(work())
             status = f"stopped: {failures[0]}" if failures else "finished"
         finally:
@@ -107,105 +169,79 @@ async def _answer(rag: Rag, name: str, method: Method, llm: LLM, *, scored: bool
         answer = await method(rag, rag.question)
     except (FatalLLMError, RetrieverError, TemplateError):
         raise  # every other question would meet it too
-    except LLMError as failure:
-        error = SampleError(type(failure).__name__, str(failure))
     except Exception as failure:  # one failing question must not end the run
-        frames = traceback.extract_tb(failure.__traceback__)
+        frames = [] if isinstance(failure, LLMError) else traceback.extract_tb(failure.__traceback__)
         lines = "\n".join(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
         error = SampleError(type(failure).__name__, str(failure), lines)
     metrics = score(rag.question, answer, rag.trace) if scored and error is None else {}
     asks = answered(rag.trace)
-    costs = [_cost(ask, llm) for ask in asks]
-    if error is None and None not in costs and (costs or llm.price is not None):
-        metrics["cost"] = sum(cost for cost in costs if cost is not None)
+    prices = [price for ask in asks if (price := llm.of(ask.stage).price)]
+    if error is None and len(prices) == len(asks) and (asks or llm.price):
+        pairs = zip(prices, asks, strict=True)
+        metrics["cost"] = sum(price.of(ask.prompt_tokens, ask.completion_tokens) for price, ask in pairs)
     seconds = round(sum(rag.taken[ask.key][0] for ask in asks), 3)
     return Sample(name, rag.question, answer, error, metrics, count(rag.trace), rag.trace, seconds)
 
 
-def _cost(ask: Ask, llm: LLM) -> float | None:
-    """What a call costs without a store, in US dollars."""
-    price = llm.of(ask.stage).price
-    return None if price is None else price.of(ask.prompt_tokens, ask.completion_tokens)
+def _spending(llm: LLM, errors: int) -> str:
+    usage, cost = llm.usage, "" if llm.price is None else f", ${llm.usage.cost:.4f}"
+    tokens = usage.prompt_tokens + usage.completion_tokens
+    return f"{usage.sent} calls, {usage.stored} stored, {tokens} tokens{cost}" + (
+        f", {errors} errors" if errors else ""
+    )
 
 
-class _Writer(ExitStack):
+class _Writer:
     """Takes the samples of a run as they come, and in the end writes them in their order to its folder.
 
     Until then they are in a file without a name, so that nothing of a killed process is left and several processes can
-    make the same run; without a folder they stay in memory.
+    make the same run; without a folder they are in memory.
     """
 
-    def __init__(self, info: RunInfo, dataset: Dataset, llm: LLM, folder: str | Path | None) -> None:
-        super().__init__()
-        self._info, self._llm, self._folder = info, llm, None if folder is None else Path(folder)
+    def __init__(self, info: RunInfo, dataset: Dataset, folder: str | Path | None) -> None:
         keys = [(name, question.id) for name in info.methods for question in dataset.questions]
-        self._samples: dict[tuple[str, str], Sample | tuple[int, int] | None] = dict.fromkeys(keys)
-        if len(self._samples) < len(keys):
+        self._spans: dict[tuple[str, str], tuple[int, int] | None] = dict.fromkeys(keys)
+        if len(self._spans) < len(keys):
             raise InputError("two questions have the same id, or two methods the same name; each must have its own")
+        self._info, self._prompts, self.errors = info, set[str](), 0
+        self._folder = None if folder is None else Path(folder)
+        self.file: IO[bytes] = io.BytesIO()
         if self._folder is not None:
-            if (earlier := _read(self._folder)) and earlier.fingerprint != info.fingerprint:
+            if (earlier := _earlier(self._folder)) and earlier.fingerprint != info.fingerprint:
                 raise RecordError(f"{folder}: holds a run with other settings; name another folder or move it away")
             self._folder.parent.mkdir(parents=True, exist_ok=True)
-            file = tempfile.TemporaryFile(dir=self._folder.parent)  # noqa: SIM115 - closed with this
-            self._file: IO[bytes] = self.enter_context(file)
-        self._calls, self._prompts = set[str](), set[str]()
-        self._errors = self._prompt_tokens = self._completion_tokens = self._cost = 0
-        self._priced = True
+            self.file = tempfile.TemporaryFile(dir=self._folder.parent)  # noqa: SIM115 - closed by the caller
 
     def add(self, sample: Sample) -> None:
-        """Take a sample, and add up what its calls cost that no other sample has made."""
-        key = sample.method, sample.question.id
-        if self._folder is None:
-            self._samples[key] = sample
-        else:
-            with saying_full(self._folder / SAMPLES):
-                self._samples[key] = self._file.seek(0, 2), self._file.write(encode(sample))
-        self._errors += sample.error is not None
-        asks = answered(sample.trace)
-        stages = {ask.stage for ask in asks} | {f"form_{sample.question.task}", "unknown_clause"}  # parts of others
-        self._prompts |= {f"{sample.question.language}/{stage}" for stage in stages}
-        for ask in asks:
-            if ask.key not in self._calls:
-                self._calls.add(ask.key)
-                self._prompt_tokens += ask.prompt_tokens
-                self._completion_tokens += ask.completion_tokens
-                cost = _cost(ask, self._llm)
-                self._priced &= cost is not None
-                self._cost += round((cost or 0) * _COST_UNIT)
-
-    def progress(self) -> str:
-        """What the calls of this process took so far."""
-        usage = self._llm.usage
-        parts = [f"{usage.sent} calls", f"{usage.stored} stored"]
-        parts.append(f"{usage.prompt_tokens + usage.completion_tokens} tokens")
-        parts += [f"${usage.cost:.4f}"] if self._llm.price is not None else []
-        return ", ".join(parts + [f"{self._errors} errors"] * bool(self._errors))
+        """Take a sample."""
+        with saying_full(self._folder or Path()):
+            self._spans[sample.method, sample.question.id] = self.file.seek(0, 2), self.file.write(encode(sample))
+        self.errors += sample.error is not None
+        # The last two are parts of others.
+        stages = [*(ask.stage for ask in answered(sample.trace)), f"form_{sample.question.task}", "unknown_clause"]
+        self._prompts.update(f"{sample.question.language}/{stage}" for stage in stages)
 
     def finish(self, status: str) -> Run:
         """Write the run; a finished one is not replaced by one that was stopped."""
-        priced = self._priced and (self._calls or self._llm.price is not None)
-        cost = self._cost / _COST_UNIT if priced else None
-        usage = Usage(len(self._calls), self._prompt_tokens, self._completion_tokens, cost)
+        spans = [span for span in self._spans.values() if span is not None]
         prompts = {name: digest for name, digest in self._info.prompts.items() if name in self._prompts}
-        done = sum(sample is not None for sample in self._samples.values())
-        progress = Progress(done, len(self._samples), self._errors)
-        info = replace(self._info, status=status, samples=progress, usage=usage, prompts=prompts)
+        progress = Progress(len(spans), len(self._spans), self.errors)
+        info = replace(self._info, status=status, samples=progress, prompts=prompts)
+        lines = (self._line(*span) for span in spans)
         if self._folder is None:
-            return Run(info, [sample for sample in self._samples.values() if isinstance(sample, Sample)])
-        if (earlier := _read(self._folder)) is not None:
+            return Run(info, [decode(line) for line in lines])
+        if (earlier := _earlier(self._folder)) is not None:
             if earlier.finished and not info.finished:
                 return replace(load_run(self._folder), info=replace(earlier, status=status))
             info = replace(info, studies=sorted({*earlier.studies, *info.studies}))
-        return save_run(self._folder, info, self._lines())
+        return save_run(self._folder, info, lines)
 
-    def _lines(self) -> Iterator[bytes]:
-        for span in self._samples.values():
-            if isinstance(span, tuple):
-                self._file.seek(span[0])
-                yield self._file.read(span[1])
+    def _line(self, start: int, size: int) -> bytes:
+        self.file.seek(start)
+        return self.file.read(size)
 
 
-def _read(folder: Path) -> RunInfo | None:
+def _earlier(folder: Path) -> RunInfo | None:
     with suppress(RecordError):  # there is nothing, or what an earlier version wrote: it is replaced
         return read_info(folder)
     return None

@@ -1,6 +1,7 @@
 """A run: its settings in `run.json`, its answers in `samples.jsonl` or as a frame."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,12 +15,12 @@ import pandas as pd
 
 from rag_notes.files import replacing
 from rag_notes.llm.store import canonical_json
-from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleFile, encode, frame_of
-from rag_notes.types import InputError
+from rag_notes.running.samples import AGAIN, RecordError, Sample, SampleFile, encode, frame_of, start_of
 
 Annotation = Literal["evidence", "quest_eval"]
 
 SETTINGS, SAMPLES = "run.json", "samples.jsonl"
+KEY = ["method", "question_id"]  # the columns of a frame that tell an answer of a run from the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,10 @@ class Condition:
     annotates: Annotation | None = None
 
     def __str__(self) -> str:
-        noise = "" if self.noise_percent is None else f"noise{self.noise_percent}"
-        return self.annotates or noise
+        return self.annotates or ("" if self.noise_percent is None else f"noise{self.noise_percent}")
+
+
+PLAIN = Condition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +64,6 @@ class MethodInfo:
     def family(self) -> str:
         """The function's own name, which variants of a method share."""
         return self.function.rpartition(".")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What the answers of a run cost, in US dollars where all prices are known; each distinct call counts once."""
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +93,6 @@ class RunInfo:
     repeat: int = 0
     status: str = "running"
     samples: Progress = field(default_factory=Progress)
-    usage: Usage = field(default_factory=Usage)
     studies: list[str] = field(default_factory=list)
     published: bool = False
     versions: dict[str, str] = field(default_factory=dict)
@@ -150,7 +142,7 @@ class Run:
     @property
     def label(self) -> str:
         """The data set's name with the condition, if there is one."""
-        return "-".join(part for part in (self.dataset, str(self.info.condition)) if part)
+        return "-".join(filter(None, [self.dataset, str(self.info.condition)]))
 
     @property
     def methods(self) -> list[str]:
@@ -161,21 +153,21 @@ class Run:
         """Return the part of this run that these methods answered. Raises KeyError for one that it does not have."""
         chosen = {name: self.info.methods[name] for name in methods}
         table = None if self.table is None else self.table[self.table["method"].isin(chosen)]
-        return replace(self, info=replace(self.info, methods=chosen), samples=self._of(*chosen), table=table)
+        return replace(self, info=replace(self.info, methods=chosen), samples=self._select(*chosen), table=table)
 
     def of(self, method: str) -> list[Sample]:
         """Return the samples of one method, in the order of the questions."""
-        return list(self._of(method))
+        return list(self._select(method))
 
     def sample(self, method: str, question_id: str) -> Sample:
         """Return the sample of one method on one question. Raises KeyError where the run has none."""
-        for sample in self._of(method, question_id=question_id):
+        for sample in self._select(method, question_id=question_id):
             return sample
         raise KeyError(f"no sample of {method!r} on {question_id!r} in this run of {self.methods}")
 
-    def _of(self, *methods: str, question_id: str | None = None) -> Iterable[Sample]:
+    def _select(self, *methods: str, question_id: str | None = None) -> Iterable[Sample]:
         if isinstance(self.samples, SampleFile):  # where parsing all would take long
-            return SampleFile(self.samples.path, methods, question_id)
+            return SampleFile(self.samples.path, tuple(start_of(method, question_id) for method in methods))
         samples = [sample for sample in self.samples if sample.method in methods]
         return [sample for sample in samples if question_id in (None, sample.question.id)]
 
@@ -190,26 +182,16 @@ class Run:
 
     @cached_property
     def _frame(self) -> pd.DataFrame:
-        rows = self.samples.rows() if isinstance(self.samples, SampleFile) else self.samples
         noise, repeat = self.info.condition.noise_percent, self.info.repeat
-        return frame_of(rows, dataset=self.label, model=self.info.model, noise_percent=noise, repeat=repeat)
-
-
-def require_text(run: Run) -> None:
-    """Raise InputError for a run that was published without its texts, which what comes next reads."""
-    if run.info.published:
-        raise InputError(
-            f"{run.folder}: was published without the text of passages and responses; make the run yourself"
-        )
+        return frame_of(self.samples, dataset=self.label, model=self.info.model, noise_percent=noise, repeat=repeat)
 
 
 def load_run(folder: str | Path) -> Run:
-    """Read a run from its folder. Raises RecordError naming what is missing, malformed or of an earlier version."""
-    path = Path(folder)
-    info = read_info(path)
-    if not (path / SAMPLES).exists():
-        raise RecordError(f"{path / SAMPLES}: is missing; {AGAIN}")
-    return Run(info, SampleFile(path / SAMPLES), path)
+    """Read a run from its folder. Raises RecordError naming what is missing or malformed."""
+    info, samples = read_info(folder), Path(folder) / SAMPLES
+    if not samples.exists():
+        raise RecordError(f"{samples}: is missing; {AGAIN}")
+    return Run(info, SampleFile(samples), Path(folder))
 
 
 def save_run(folder: Path, info: RunInfo, lines: Iterable[bytes]) -> Run:
@@ -225,14 +207,13 @@ def read_info(folder: str | Path) -> RunInfo:
     """Read the run.json of a run. Raises RecordError as `load_run`."""
     path = Path(folder) / SETTINGS
     try:
-        content = msgspec.json.decode(path.read_bytes())
-        if {"scoring", "settings"} & content.keys():
-            raise RecordError(f"{path}: was written by an earlier version; {AGAIN}")
-        return msgspec.convert(content, RunInfo)
+        return msgspec.json.decode(path.read_bytes(), type=RunInfo)
     except FileNotFoundError:
         raise RecordError(f"{path.absolute()}: no such run; make one with `rag-notes run`") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError) as error:
-        raise RecordError(f"{path}: not the settings of a run ({error}); {AGAIN}") from None
+    except ValueError as error:
+        raise RecordError(
+            f"{path}: not the settings of a run, or written by an earlier version ({error}); {AGAIN}"
+        ) from None
 
 
 def run_folders(folder: str | Path) -> list[Path]:
@@ -243,17 +224,14 @@ def run_folders(folder: str | Path) -> list[Path]:
 def runs_table(folder: str | Path) -> pd.DataFrame:
     """Return a row for each run in a folder, the latest first: its settings, status and date."""
     rows = []
-    for path in sorted(run_folders(folder), key=lambda path: -(path / SETTINGS).stat().st_mtime):
-        info = read_info(path)
-        date = datetime.fromtimestamp((path / SETTINGS).stat().st_mtime, UTC)
-        settings: dict[str, Any] = {
-            "data set": info.dataset.name,
-            "condition": str(info.condition),
-            "model": info.model,
-        }
-        settings |= {"prompts": info.prompt_set, "methods": len(info.methods), "questions": info.dataset.questions}
-        status = {"status": info.status[:40], "date": date.strftime("%Y-%m-%d %H:%M")}
-        rows.append({"run": path.name, "studies": ", ".join(info.studies)} | settings | status)
+    for time, path in sorted(((path / SETTINGS).stat().st_mtime, path) for path in run_folders(folder))[::-1]:
+        info, date = read_info(path), datetime.fromtimestamp(time, UTC)
+        rows.append(
+            {"run": path.name, "studies": ", ".join(info.studies), "data set": info.dataset.name}
+            | {"condition": str(info.condition), "model": info.model, "prompts": info.prompt_set}
+            | {"methods": len(info.methods), "questions": info.dataset.questions}
+            | {"status": info.status[:40], "date": f"{date:%Y-%m-%d %H:%M}"}
+        )
     return pd.DataFrame(rows)
 
 
@@ -265,27 +243,23 @@ def pooled_frames(runs: Sequence[Run]) -> list[tuple[list[Run], pd.DataFrame]]:
     Raises RecordError where the prompts of the repeats differ.
     """
     groups: dict[tuple[str, int], list[Run]] = {}
+    times = Counter[str]()
     for run in runs:
-        fingerprint, number = replace(run.info, repeat=0).fingerprint, 0
-        while any(run.info.repeat == other.info.repeat for other in groups.get((fingerprint, number), [])):
-            number += 1  # the same repeat a second time is no repeat of the first
-        groups.setdefault((fingerprint, number), []).append(run)
+        # The same repeat a second time is no repeat of the first.
+        groups.setdefault((replace(run.info, repeat=0).fingerprint, times[run.info.fingerprint]), []).append(run)
+        times[run.info.fingerprint] += 1
     return [(group, _pool(group) if len(group) > 1 else group[0].frame()) for group in groups.values()]
 
 
 def _pool(runs: Sequence[Run]) -> pd.DataFrame:
-    prompts = runs[0].info.prompts
+    first, prompts = runs[0].frame(), runs[0].info.prompts
     if any(prompts.get(name, digest) != digest for run in runs for name, digest in run.info.prompts.items()):
         raise RecordError(f"the repeats of {runs[0].label!r} were made with different prompts; for each {AGAIN}")
-    frames = [run.frame().set_index(["method", "question_id"]) for run in runs]
-    for frame in frames[1:]:
-        frames[0] = frames[0][frames[0].index.isin(frame.index)]
-    frames = [frame.loc[frames[0].index] for frame in frames]
-    pooled = frames[0].copy()
-    for name in pooled.select_dtypes("number").columns.difference(["repeat", "hops", "noise_percent"], sort=False):
-        pooled[name] = sum(frame.get(name, float("nan")) for frame in frames) / len(frames)
-    errors = ["error", "error_kind", "correctness"]
-    for frame in reversed(frames):  # the first that failed is written last
-        failed = frame["error"].notna()
-        pooled.loc[failed, errors] = frame.loc[failed, errors]
-    return pooled.reset_index()[runs[0].frame().columns]
+    numbers = [*first.select_dtypes("number").columns.difference(["repeat", "hops", "noise_percent"], sort=False)]
+    answers = pd.concat([run.frame() for run in runs]).set_index(KEY)
+    answers = answers[answers.groupby(KEY).size().reindex(answers.index) == len(runs)]
+    pooled = answers[~answers.index.duplicated()].copy()
+    pooled[numbers] = answers.groupby(KEY)[numbers].sum(min_count=len(runs)) / len(runs)
+    failed = answers.loc[answers["error"].notna(), ["error", "error_kind", "correctness"]]
+    pooled.update(failed[~failed.index.duplicated()])
+    return pooled.reset_index()[first.columns]

@@ -1,7 +1,7 @@
 """Run the chosen methods on the chosen data sets, each run in the folder of its settings."""
 
+import pkgutil
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from rag_notes.config import (
@@ -16,10 +16,9 @@ from rag_notes.config import (
 from rag_notes.files import here, slug
 from rag_notes.llm.client import LLM
 from rag_notes.retrieval.base import Retriever
-from rag_notes.retrieval.noise import ControlledNoise, NoiseFrom, RetrievedNoise, controllable, retrieved
-from rag_notes.running.describe import Method, describe
-from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Condition, Run
+from rag_notes.retrieval.noise import with_noise
+from rag_notes.running.evaluate import Method, evaluate
+from rag_notes.running.records import PLAIN, Condition, Run
 from rag_notes.types import Dataset
 
 
@@ -29,22 +28,24 @@ async def run_methods(
     methods: Mapping[str, Method] | None = None,
     noise_percent: int | None = None,
     progress: bool = True,
+    offline: bool = False,
 ) -> list[Run]:
     """Evaluate methods, those of the configuration unless others are given, on each chosen data set, in every repeat.
 
     With `noise_percent` so many per cent of the passages are noise, and only questions are asked for which that can be
-    controlled. A run that stops at the spending limit is the last one. Raises as `with_noise` and `run_on`.
+    controlled; with `offline` only what is stored is answered. A run that stops at the spending limit is the last one.
+    Raises as `with_noise` and `run_on`.
     """
-    runs = []
-    async with build_llm(config) as llm:
+    runs: list[Run] = []
+    methods, condition = build_methods(config) if methods is None else methods, Condition(noise_percent)
+    async with build_llm(config, offline=offline) as llm:
         for dataset in build_datasets(config):
-            parts = dataset, build_retriever(config, dataset.corpus)
+            setup = dataset, build_retriever(config, dataset.corpus)
             if noise_percent is not None:
-                parts = with_noise(*parts, noise_percent, config.study.noise_from)
-            chosen = build_methods(config) if methods is None else methods
+                setup = with_noise(*setup, noise_percent, config.study.noise_from)
             for repeat in dict.fromkeys(config.repeat):
-                run = run_on(config, chosen, *parts, llm, Condition(noise_percent), repeat=repeat, progress=progress)
-                runs.append(await run)
+                part = config.model_copy(update={"repeat": [repeat]})
+                runs.append(await run_on(part, methods, *setup, llm, condition, progress=progress))
                 if not runs[-1].info.finished:
                     return runs
     return runs
@@ -56,22 +57,17 @@ async def run_on(
     dataset: Dataset,
     retriever: Retriever,
     llm: LLM,
-    condition: Condition | None = None,
+    condition: Condition = PLAIN,
     *,
-    repeat: int | None = None,
     progress: bool = True,
 ) -> Run:
-    """Evaluate methods on one data set, in a folder named by data set, model and a hash of the settings.
+    """Evaluate methods on one data set, in a folder below `config.runs`.
 
-    Raises ConfigError where no `repeat` is given and the configuration has several, otherwise as
-    `rag_notes.running.evaluate.evaluate`.
+    Raises ConfigError where the configuration has several repeats, otherwise as `rag_notes.running.evaluate.evaluate`.
     """
-    repeat, condition = one_repeat(config) if repeat is None else repeat, condition or Condition()
-    templates = build_templates(config)
-    info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=repeat)
-    folder = here() / config.runs / f"{slug(f'{Run(info).label}-{llm.model}')}-{info.fingerprint}"
-    options: dict[str, Any] = {"folder": folder, "info": info, "templates": templates, "study": config.study.name}
-    return await evaluate(methods, dataset, retriever, llm, **options, progress=progress)
+    settings: dict[str, Any] = {"templates": build_templates(config), "repeat": one_repeat(config)}
+    settings |= {"condition": condition, "study": config.study.name, "runs": here() / config.runs}
+    return await evaluate(methods, dataset, retriever, llm, **settings, progress=progress)
 
 
 def one_repeat(config: Config) -> int:
@@ -81,28 +77,9 @@ def one_repeat(config: Config) -> int:
     return config.repeat[0]
 
 
-def with_noise(
-    dataset: Dataset, retriever: Retriever, noise_percent: int, source: NoiseFrom = "annotated"
-) -> tuple[Dataset, Retriever]:
-    """Return the questions of a data set for which noise can be controlled, and a retriever that returns so much of it.
-
-    Raises ConfigError where no question has gold passages in the corpus or, of source "retrieved", among those found.
-    """
-    annotated = source == "annotated"
-    lists = {} if annotated else retrieved(dataset, retriever)
-    noisy = replace(dataset, questions=tuple(controllable(dataset) if annotated else lists))
-    if not noisy.questions:
-        problem = "in the corpus; choose study.noise_from=retrieved, or another data set"
-        if not annotated:
-            problem = "or answer among the retrieved passages; choose another data set, or set its corpus"
-        raise ConfigError(f"dataset {dataset.name}: no question has gold passages {problem}")
-    if annotated:
-        return noisy, ControlledNoise(retriever, noisy, noise_percent)
-    return noisy, RetrievedNoise(retriever, lists, noise_percent)
-
-
 def label(config: Config) -> str:
     """Return a short name for the files of a study: data sets, model, and the retriever where it is not BM25."""
-    retriever = str(config.retriever["_target_"]).rpartition(".")[2]
+    target = pkgutil.resolve_name(":".join(config.retriever["_target_"].rsplit(".", 1)))
+    retriever = name if isinstance(name := getattr(target, "name", None), str) else target.__name__
     parts = ["+".join(config.dataset), config.llm["model"], *([] if retriever == "bm25" else [retriever])]
     return slug("-".join(parts))

@@ -1,15 +1,15 @@
 """The answers of a run: a line of `samples.jsonl` each, or a row of a frame."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pandas as pd
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from rag_notes.events import Counts, Event
 from rag_notes.llm.errors import encodable
@@ -19,7 +19,6 @@ from rag_notes.types import InputError, Question
 AGAIN = "run the same command again (stored responses are taken)"
 _CHUNK = 4096  # samples that are in memory at once while a frame is built
 _DECIDING = ("reject", "yes_no_acc", "str_hit", "acc")  # the metrics by which an answer is right, the first that it has
-T = TypeVar("T")
 
 
 class RecordError(InputError):
@@ -59,29 +58,7 @@ class Sample:
     @property
     def gold(self) -> list[str]:
         """The gold answers; of a question with several readings, one of each."""
-        return gold_answers(self.question)
-
-
-def gold_answers(question: Question) -> list[str]:
-    """Return the gold answers of a question; of one with several readings, one of each."""
-    return list(question.answers) or [pair.answers[0] for pair in question.qa_pairs]
-
-
-class _Step(msgspec.Struct):
-    event: str
-
-
-class _Row(msgspec.Struct):
-    """A sample as a frame needs it: without the content of its trace."""
-
-    method: str
-    question: Question
-    answer: str
-    error: SampleError | None
-    metrics: dict[str, float]
-    counts: Counts
-    trace: list[_Step]
-    seconds: float | None = None
+        return list(self.question.answers) or [pair.answers[0] for pair in self.question.qa_pairs]
 
 
 def encode(value: Any) -> bytes:
@@ -93,73 +70,69 @@ def encode(value: Any) -> bytes:
         return f"{encodable(text)}\n".encode()
 
 
-_SAMPLE, _ROW = TypeAdapter(Sample), msgspec.json.Decoder(_Row)
+decode: Callable[[bytes], Sample] = TypeAdapter(Sample).validate_json  # msgspec knows no unions of dataclasses
 
 
 @dataclass(frozen=True)
 class SampleFile:
-    """The samples in a file, of all methods or of these, read anew each time they are iterated.
+    """The samples in a file whose lines start in one of these ways, read anew each time they are iterated.
 
     Raises RecordError naming line and field where one is malformed.
     """
 
     path: Path
-    methods: tuple[str, ...] | None = None
-    question_id: str | None = None
+    starts: tuple[bytes, ...] = (b"",)
 
     def __iter__(self) -> Iterator[Sample]:
-        return self._read(_SAMPLE.validate_json)
-
-    def rows(self) -> Iterator[_Row]:
-        """Read the samples without the content of their traces."""
-        return self._read(_ROW.decode)
-
-    def _read(self, parse: Callable[[bytes], T]) -> Iterator[T]:
-        question = {} if self.question_id is None else {"question": {"id": self.question_id}}
-        keys = [msgspec.json.encode({"method": method, **question}) for method in self.methods or ()]
-        starts = tuple(key.rstrip(b"}") + b"," for key in keys)  # method and question id come first in a line
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if self.methods is None or line.startswith(starts):
+                if line.startswith(self.starts):
                     try:
-                        yield parse(line)
-                    except (msgspec.DecodeError, ValueError) as error:
-                        problem = f"{self.path}, line {number}: not a sample: {error}"
-                        raise RecordError(f"{problem}; {AGAIN}") from None
+                        yield decode(line)
+                    except ValidationError as error:
+                        problem = ": ".join([*map(str, error.errors()[0]["loc"]), error.errors()[0]["msg"]])
+                        raise RecordError(f"{self.path}, line {number}: not a sample: {problem}; {AGAIN}") from None
 
 
-def frame_of(samples: Iterable[_Row | Sample], **settings: Any) -> pd.DataFrame:
+def start_of(method: str, question_id: str | None = None) -> bytes:
+    """Return how a method's lines start, those on one question or all: method and question id come first in them."""
+    question = {} if question_id is None else {"question": {"id": question_id}}
+    return msgspec.json.encode({"method": method, **question}).rstrip(b"}") + b","
+
+
+def frame_of(samples: Iterable[Sample], **settings: Any) -> pd.DataFrame:
     """Build the frame of answers, as `rag_notes.running.records.Run.frame`; the settings are its first columns."""
     questions: dict[str, Question] = {}
     remaining, frames = iter(samples), []
-    while rows := [_row(sample, questions) for sample in islice(remaining, _CHUNK)]:
+    while rows := [_row(sample, settings, questions) for sample in islice(remaining, _CHUNK)]:
         frames.append(pd.DataFrame(rows))
-    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*_COLUMNS, *_COUNTS])
+    blank = Sample("", Question("", ""), "", None, {}, Counts(), [])
+    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*_row(blank, settings, {})])
     clusters = gold_clusters(questions.values())
-    frame.insert(2, "cluster", frame["question_id"].map(clusters))
-    for position, (name, value) in enumerate(settings.items()):
-        frame.insert(position, name, value)
-    return frame
+    return frame.assign(cluster=frame["question_id"].map(clusters))
 
 
-_COLUMNS = (
-    *("method", "question_id", "type", "hops", "task", "question", "gold"),
-    *("answer", "error", "error_kind", "correctness"),
-)
-_COUNTS = (*Counts.__dataclass_fields__, "tokens", "seconds")
+def _row(sample: Sample, settings: Mapping[str, Any], questions: dict[str, Question]) -> dict[str, Any]:
+    question = questions.setdefault(sample.question.id, sample.question)  # so that texts are in memory once
+    return {
+        **settings,
+        "method": sample.method,
+        "question_id": question.id,
+        "cluster": "",  # known when all questions are
+        **{name: getattr(question, name) for name in ("type", "hops", "task", "question")},
+        "gold": "; ".join(sample.gold),
+        "answer": sample.answer,
+        "error": None if sample.error is None else str(sample.error),
+        "error_kind": None if sample.error is None else sample.error.kind,
+        "correctness": correctness(sample),
+        **sample.metrics,
+        **msgspec.to_builtins(sample.counts),
+        "tokens": sample.counts.prompt_tokens + sample.counts.completion_tokens,
+        "seconds": sample.seconds,
+    }
 
 
-def _row(sample: _Row | Sample, questions: dict[str, Question]) -> dict[str, Any]:
-    question, error, counts = sample.question, sample.error, sample.counts
-    question = questions.setdefault(question.id, question)  # so that texts are in memory once
-    texts = (question.type, question.hops, question.task, question.question, "; ".join(gold_answers(question)))
-    errors = (None, None) if error is None else (str(error), error.kind)
-    values = (sample.method, question.id, *texts, sample.answer, *errors, correctness(sample))
-    tokens = {"tokens": counts.prompt_tokens + counts.completion_tokens, "seconds": sample.seconds}
-    return dict(zip(_COLUMNS, values, strict=True)) | sample.metrics | asdict(counts) | tokens
-
-
-def correctness(sample: _Row | Sample) -> str:
+def correctness(sample: Sample) -> str:
     """Return whether an answer is right: right, wrong, parse failure, error or unscored.
 
     The metric of the question's task decides: `reject`, `yes_no_acc`, `str_hit` or `acc`, whichever the sample has
@@ -167,12 +140,11 @@ def correctness(sample: _Row | Sample) -> str:
     neither yes nor no, or had to be read from a response that could not be read. `error` is a question that failed,
     `unscored` one without any of these metrics.
     """
-    metrics = sample.metrics
     if sample.error is not None:
         return "error"
-    deciding = next((metrics[name] for name in _DECIDING if name in metrics), None)
+    deciding = next((sample.metrics[name] for name in _DECIDING if name in sample.metrics), None)
     if deciding is None or deciding == 1:
         return "unscored" if deciding is None else "right"
-    unread = metrics.get("empty") or metrics.get("yes_no_unread")
+    unread = sample.metrics.get("empty") or sample.metrics.get("yes_no_unread")
     # A parse failure on the way does not count: the answer itself has to be unreadable.
     return "parse failure" if unread or (sample.trace and sample.trace[-1].event == "parse_failure") else "wrong"

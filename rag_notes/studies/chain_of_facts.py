@@ -8,7 +8,7 @@ from typing import get_args
 import pandas as pd
 
 from rag_notes.config import Config
-from rag_notes.datasets.plain import load_facts
+from rag_notes.datasets.formats import load_facts
 from rag_notes.events import Decision, Event, Note, answered, searches
 from rag_notes.files import here
 from rag_notes.metrics.chain import Failure, fact_density, facts_held, failure, verdicts

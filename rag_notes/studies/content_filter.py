@@ -3,14 +3,13 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rag_notes.config import Config
-from rag_notes.events import Ask, Counts, Decision, Event, Found, Search, answered, searches
+from rag_notes.events import Ask, Decision, Event, Found, Search, answered, searches
 from rag_notes.methods.parse import parse_choice, parse_copied
 from rag_notes.metrics.answer import tokens
 from rag_notes.metrics.retrieval import answer_in_passages
@@ -18,7 +17,6 @@ from rag_notes.metrics.stats import wilson
 from rag_notes.papers.numbers import paper_cells
 from rag_notes.running.records import Run
 from rag_notes.running.run import one_repeat, run_methods
-from rag_notes.running.samples import Sample, SampleError
 from rag_notes.studies.base import Study
 from rag_notes.types import Question
 
@@ -32,23 +30,10 @@ _PAPER = {"useful_kept": "recall (gold kept)", "useless_dropped": "specificity (
 _VERDICT = ["dataset", "method", "question_id", "type", "passage_id", "gold", "useful", "parse_failure"]
 
 
-async def run(config: Config, *, progress: bool = True) -> "ContentFilter":
+async def run(config: Config, *, progress: bool = True) -> Study:
     """Run Amber. Raises as `rag_notes.running.run.run_methods`."""
     one_repeat(config)
-    return ContentFilter(config, await run_methods(config, progress=progress))
-
-
-class ContentFilter(Study):
-    """The verdicts of Amber's filters on the passages of the first search, beside the gold passages."""
-
-    def coverage(self) -> pd.DataFrame:
-        """Return by data set the numbers of answers, of those without known gold passages, failed and judged ones."""
-        samples = [(run.dataset, bool(s.error), bool(s.question.gold_ids)) for run in self.runs for s in _samples(run)]
-        table = pd.DataFrame(samples, columns=["dataset", "failed", "gold"])
-        table = table.assign(
-            answers=1, no_gold=~table["failed"] & ~table["gold"], judged=~table["failed"] & table["gold"]
-        )
-        return table.groupby("dataset", sort=False)[["answers", "no_gold", "failed", "judged"]].sum()
+    return Study(config, await run_methods(config, progress=progress))
 
 
 def chunk_verdicts(runs: Sequence[Run]) -> pd.DataFrame:
@@ -60,9 +45,8 @@ def chunk_verdicts(runs: Sequence[Run]) -> pd.DataFrame:
     """
     rows = []
     for run in runs:
-        for sample, search, events in _first_iterations(run):
-            question, verdicts = sample.question, _verdicts(events)
-            key = (run.dataset, sample.method, question.id, question.type)
+        for method, question, search, events in _first_iterations(run):
+            key, verdicts = (run.dataset, method, question.id, question.type), _verdicts(events)
             for hit, verdict in zip(search.hits, verdicts, strict=bool(verdicts)):
                 rows.append((*key, hit.id, hit.id in question.gold_ids, verdict == "useful", verdict is None))
     return pd.DataFrame(rows, columns=_VERDICT).astype(dict.fromkeys(_VERDICT[5:], bool))
@@ -77,26 +61,25 @@ def filter_rates(
     for its fine-tuned filter, on its own labels. The interval of F1 is the percentile bootstrap's over questions; those
     of the rates take the passages of a question for independent.
     """
-    counts, scores = [], []
-    for value, group in verdicts.groupby(by, sort=False):
-        for rate, parts in _RATES.items():
-            counts.append((value, rate, *(len(group.query(condition)) for condition in parts)))
-        scores.append((value, "F1", *_f1(group, confidence, resamples)))
-    rates = with_shares(pd.DataFrame(counts, columns=[by, "rate", "count", "of"]), confidence)
-    table = pd.concat([rates, pd.DataFrame(scores, columns=[by, "rate", "value", "low", "high"])])
-    order = pd.Categorical(table[by], verdicts[by].unique())
     cells = paper_cells().query("paper == 'amber' and table == 'text'")
     paper = {_PAPER.get(row["metric"]): row["value"] / 100 for row in cells.to_dict("records")}
-    table = table.assign(order=order, paper=table["rate"].map(paper).astype(float))
-    return table.sort_values("order", kind="stable", ignore_index=True).drop(columns="order")
+    rows: list[tuple[Any, ...]] = []
+    scores = []
+    for value, group in verdicts.groupby(by, sort=False):
+        rows += [(value, rate, *(len(group.query(part)) for part in parts)) for rate, parts in _RATES.items()]
+        rows.append((value, "F1", None, None))
+        scores.append(_f1(group, confidence, resamples))
+    table = with_shares(pd.DataFrame(rows, columns=[by, "rate", "count", "of"]), confidence)
+    table.loc[table["rate"] == "F1", ["value", "low", "high"]] = scores
+    return table.assign(paper=table["rate"].map(paper).astype(float))
 
 
 def with_shares(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     """Add the share `value` of `count` in `of`, between 0 and 1, with Wilson's interval; NaN of nothing."""
-    pairs = zip(table["count"], table["of"], strict=True)
+    table = table.astype({"count": "Int64", "of": "Int64"})
+    pairs = zip(table["count"], table["of"].fillna(0), strict=True)
     bounds = [(k / n, *wilson(k, n, confidence)[:2]) if n else (math.nan,) * 3 for k, n in pairs]
-    shares = pd.DataFrame(bounds, table.index, ["value", "low", "high"], dtype=float)
-    return table.astype({"count": "Int64", "of": "Int64"}).join(shares)
+    return table.join(pd.DataFrame(bounds, table.index, ["value", "low", "high"], dtype=float))
 
 
 def _f1(verdicts: pd.DataFrame, confidence: float, resamples: int) -> list[float]:
@@ -120,8 +103,8 @@ def sentence_filter(runs: Sequence[Run], confidence: float = 0.95) -> pd.DataFra
     """
     rows: list[tuple[Any, ...]] = []
     for run in runs:
-        for sample, search, events in () if run.info.published else _first_iterations(run):
-            question, verdicts = sample.question, _verdicts(events) or ["useful"] * len(search.hits)
+        for _, question, search, events in () if run.info.published else _first_iterations(run):
+            verdicts = _verdicts(events) or ["useful"] * len(search.hits)
             hits = [hit for hit, verdict in zip(search.hits, verdicts, strict=True) if verdict == "useful"]
             responses = _responses(events, "amber_sentence_filter")
             for hit, response in zip(hits, responses, strict=bool(responses)):
@@ -138,30 +121,25 @@ def sentence_filter(runs: Sequence[Run], confidence: float = 0.95) -> pd.DataFra
     return table.assign(**table[bounds].mask(table["what"].str.startswith("words")))
 
 
-def _first_iterations(run: Run) -> Iterator[tuple[Sample, Search, list[Event]]]:
-    """Yield answers to questions with known gold passages, with the first search and the events before the next one."""
-    for sample in _samples(run):
-        if sample.error is None and sample.question.gold_ids:
-            search = searches(sample.trace)[0]
-            later = sample.trace[sample.trace.index(search) + 1 :]
-            yield sample, search, list(takewhile(lambda event: not isinstance(event, Search), later))
+def _first_iterations(run: Run) -> Iterator[tuple[str, Question, Search, list[Event]]]:
+    """Yield method, question, first search and the events before the next one, of answers with known gold passages."""
+    samples = ((one.method, one.question, one.trace) for one in run.samples if one.error is None)
+    for method, question, trace in _published(run) if run.info.published else samples:
+        if question.gold_ids:
+            start, end, *_ = [n for n, event in enumerate(trace) if isinstance(event, Search)] + [len(trace)]
+            yield method, question, searches(trace)[0], trace[start + 1 : end]
 
 
-def _samples(run: Run) -> Iterator[Sample]:
-    """Yield the answers of a run, of a published one by the words of its frame, with passages `gold` and `other`."""
-    if not run.info.published:
-        yield from run.samples
-        return
-    for row in run.frame().fillna({"error": "", "trace": ""}).to_dict("records"):
+def _published(run: Run) -> Iterator[tuple[str, Question, list[Event]]]:
+    """Yield the answers of a published run by the words of its traces, with passages `gold` and `other`."""
+    for row in run.frame().query("error.isna()").to_dict("records"):
         trace: list[Event] = []
         for name, mark, content in (re.split(r"([:=>]|$)", word, maxsplit=1) for word in row["trace"].split()):
-            hits = [Found("gold" if digit == "1" else "other", "", "", 0.0) for digit in content] if mark == ":" else []
-            search = Search("", len(hits), hits) if mark == ":" else None
-            trace.append(search or (Decision(name, content) if mark == ">" else Ask(name, "", content)))
+            hits = [Found("gold" if digit == "1" else "other", "", "", 0.0) for digit in content]
+            event = Decision(name, content) if mark == ">" else Ask(name, "", content)
+            trace.append(Search("", len(hits), hits) if mark == ":" else event)
         gold_ids = ("gold",) if pd.notna(row.get("all_gold_first")) else ()
-        question = Question(row["question_id"], "", gold_ids=gold_ids, type=row["type"])
-        error = SampleError("", row["error"]) if row["error"] else None
-        yield Sample(row["method"], question, row["answer"], error, {}, Counts(), trace)
+        yield row["method"], Question(row["question_id"], "", gold_ids=gold_ids, type=row["type"]), trace
 
 
 def _responses(events: Sequence[Event], stage: str) -> list[str]:

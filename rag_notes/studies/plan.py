@@ -1,28 +1,19 @@
 """What a study takes before anything is spent: calls, tokens, money and time, and how much is stored already."""
 
-import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import nan
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
-from rag_notes.config import (
-    Config,
-    build_datasets,
-    build_llm,
-    build_methods,
-    build_retriever,
-    build_templates,
-    load_config,
-)
+from rag_notes.config import Config, build_datasets, build_llm, build_methods, load_config
 from rag_notes.llm.client import LLM
 from rag_notes.methods.about import about_of, label_of, settings_of
-from rag_notes.running.describe import Method, describe_method
-from rag_notes.running.evaluate import evaluate
-from rag_notes.running.records import Condition, Run
-from rag_notes.running.run import with_noise
+from rag_notes.running.evaluate import Method, describe_method
+from rag_notes.running.run import run_methods
 
 FURTHER: Mapping[str, tuple[str, Callable[[Config], int]]] = {
     # Half-way to the fair number of passages, that number and two beyond, of each data set on all of them.
@@ -58,8 +49,8 @@ class Plan:
         numbers = self.table.columns[2:-1]
         sums = {name: self.table[name].sum(min_count=len(self.table)) for name in numbers}
         rows = pd.concat([self.table, pd.DataFrame([{"dataset": "all"} | sums])], ignore_index=True)
-        formats = {name.replace("_", " "): "{:.4f}".format if name == "cost" else "{:.0f}".format for name in numbers}
         rows = rows.rename(columns=lambda name: name.replace("_", " "))
+        formats = dict.fromkeys(rows.columns[2:-1], "{:.0f}".format) | {"cost": "{:.4f}".format}
         lines = [rows.to_string(index=False, na_rep="–", formatters=formats), _SOURCES]
         lines += [f"Further calls depend on these: at most {n}, for {purpose}." for purpose, n in self.further.items()]
         return "\n\n".join(lines)
@@ -73,65 +64,56 @@ async def plan(config: Config) -> Plan:
 
         configs = parts(config)
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
-    further: dict[str, int] = {}
+    further = Counter[str]()
     for part in configs:
-        methods = build_methods(part)
-        async with build_llm(part, offline=True) as llm:
-            for percent in (None, *dict.fromkeys(part.study.noise_percent)):
-                chosen = {name: methods[name] for name in methods if percent is None or name not in part.study.variants}
-                async for run in _replay(part, chosen, percent, llm):
-                    for name, method in chosen.items():
-                        key = run.label, name, repr(describe_method(method))
-                        if key not in rows:
-                            answers = run.only([name]).frame()
-                            recorded = (
-                                None if (answers["error_kind"] != _MISS).any() else await _recorded(method, percent)
-                            )
-                            rows[key] = {"dataset": run.label, "method": label_of(name)}
-                            rows[key] |= _row(answers, recorded, method, llm)
+        llm, methods = build_llm(part, offline=True), build_methods(part)
+        plain = {name: method for name, method in methods.items() if name not in part.study.variants}
+        for percent in (None, *dict.fromkeys(part.study.noise_percent)):
+            for frame in await _replay(part, methods if percent is None else plain, percent):
+                for name in frame["method"].unique():
+                    answers, method = frame[frame["method"] == name], methods[name]
+                    key = answers["dataset"].iloc[0], name, repr(describe_method(method))
+                    if key not in rows:
+                        is_stored = (answers["error_kind"] != _MISS).any()
+                        recorded = None if is_stored else await _recorded(method, percent)
+                        rows[key] = {"dataset": key[0], "method": label_of(name)}
+                        rows[key] |= _row(answers, recorded, method, llm)
         if part.study.name in FURTHER:
             purpose, calls = FURTHER[part.study.name]
-            questions = sum(len(dataset.questions) for dataset in build_datasets(part))
-            further[purpose] = further.get(purpose, 0) + questions * calls(part)
+            further[purpose] += sum(len(dataset.questions) for dataset in build_datasets(part)) * calls(part)
     return Plan(pd.DataFrame(list(rows.values())), further)
 
 
-async def _replay(config: Config, methods: Mapping[str, Method], percent: int | None, llm: LLM) -> AsyncIterator[Run]:
-    templates = build_templates(config)
-    for dataset in build_datasets(config):
-        setup = dataset, build_retriever(config, dataset.corpus)
-        if percent is not None:
-            setup = with_noise(*setup, percent, config.study.noise_from)
-        with TemporaryDirectory() as folder:
-            options: dict[str, Any] = {"condition": Condition(percent), "templates": templates, "progress": False}
-            yield await evaluate(methods, *setup, llm, folder=f"{folder}/run", **options)
+async def _replay(config: Config, methods: Mapping[str, Method], percent: int | None) -> list[pd.DataFrame]:
+    with TemporaryDirectory() as folder:
+        part = config.model_copy(update={"runs": folder, "repeat": config.repeat[:1]})
+        runs = await run_methods(part, methods=methods, noise_percent=percent, progress=False, offline=True)
+        return [run.frame() for run in runs]
 
 
 async def _recorded(method: Method, percent: int | None) -> pd.DataFrame:
     """The answers that the recordings hold of a method on `mini`."""
-    config = load_config(["dataset=mini", "llm=recorded"])
-    async with build_llm(config) as llm:
-        frames = [run.frame() async for run in _replay(config, {"method": method}, percent, llm)]
-    return frames[0][frames[0]["error_kind"] != _MISS]
+    (frame,) = await _replay(load_config(["dataset=mini", "llm=recorded"]), {"method": method}, percent)
+    return frame[frame["error_kind"] != _MISS]
 
 
 def _row(answers: pd.DataFrame, recorded: pd.DataFrame | None, method: Method, llm: LLM) -> dict[str, Any]:
     calls = about_of(method).calls
-    bound = math.nan if calls is None else float(calls(settings_of(method)))
+    bound = nan if calls is None else float(calls(settings_of(method)))
     complete = answers[answers["error_kind"] != _MISS]
     alike = complete if recorded is None else recorded
     stored, missing = int(answers["calls"].sum()), len(answers) - len(complete)
     expected = complete["calls"].sum() + missing * (bound if alike.empty else alike["calls"].mean())
     # A question that is not complete lacks at least one call, however many it has already.
     to_make = max(expected - stored, missing) if missing else 0
-    share = to_make / alike["calls"].sum() if len(alike) else math.nan
+    share = to_make / alike["calls"].sum() if len(alike) else nan
     prompt_tokens, completion_tokens = (share * alike[name].sum() for name in ("prompt_tokens", "completion_tokens"))
     return {
         **{"questions": len(answers), "complete": len(complete), "at_most": bound * len(answers)},
         **{"expected": stored + to_make, "stored": stored, "to_make": to_make},
         **{"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens},
-        "cost": llm.price.of(round(prompt_tokens), round(completion_tokens)) if llm.price and share >= 0 else math.nan,
+        "cost": llm.price.of(round(prompt_tokens), round(completion_tokens)) if llm.price and share >= 0 else nan,
         # Only responses of this very model say how fast it is.
-        "seconds": math.nan if len(complete) == 0 else share * complete["seconds"].sum() / llm.concurrency,
+        "seconds": nan if complete.empty else share * complete["seconds"].sum() / llm.concurrency,
         "expected_from": "bound" if alike.empty else "store" if recorded is None else "mini",
     }

@@ -10,8 +10,7 @@ from rag_notes.methods.parse import parse_lines
 from rag_notes.methods.rag import Rag
 from rag_notes.metrics.quest_eval import CANNOT_INFER, parse_answers, quest_scores
 from rag_notes.report.tables import QUEST_METRICS
-from rag_notes.running.annotate import annotate
-from rag_notes.running.quest_scores import quest_texts, with_quest_scores
+from rag_notes.running.annotate import annotate, quest_texts, with_quest_scores
 from rag_notes.running.run import one_repeat, run_methods
 from rag_notes.studies.base import Study
 from rag_notes.types import Question
@@ -34,8 +33,7 @@ class QuestEval(Study):
 
     def table(self) -> pd.DataFrame:
         """Return the scores of RAGQuestEval with intervals and tests."""
-        scored = with_quest_scores({run.label: run for run in self.runs}).values()
-        table = self.results([run for run in scored if run.info.condition.annotates is None], self.config.baseline)
+        table = self.results(with_quest_scores(self.runs), self.config.baseline)
         return table[table["metric"].isin(QUEST_METRICS)].reset_index(drop=True)
 
 

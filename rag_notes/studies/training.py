@@ -1,7 +1,4 @@
-"""What training the papers' models did: their examples, the curves, and the methods before and after.
-
-DNAlign: DeepNote, sections 3.4 and 3.5; the content filter: Amber, section 3.5, Figure 2; Chain-of-Note: section 2.3.
-"""
+"""What training DeepNote (sections 3.4, 3.5), Amber's filter (3.5, Figure 2) and Chain-of-Note (2.3) did."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,14 +10,13 @@ import pandas as pd
 from rag_notes.config import Config
 from rag_notes.files import here
 from rag_notes.report.compare import Comparison, compare_runs
-from rag_notes.running.publish import published_runs, without_text
+from rag_notes.running.publish import PUBLISHED, published_runs, without_text
 from rag_notes.running.records import Run, RunInfo, load_run, run_folders
 from rag_notes.studies.base import Study
 from rag_notes.studies.content_filter import chunk_verdicts, with_shares
-from rag_notes.training.cards import Training, card_table, load_training, published_trainings
+from rag_notes.training.cards import RECIPE, load_training
 
 _MEASURES = ("loss", "rewards/accuracies", "rewards/margins")
-_SETTINGS = ["base_model", "objective", "lora_rank", "learning_rate", "epochs"]
 _KEY = ["dataset", "trained_on", "method"]
 _FREE = ("model", "trained_on", "base", "system", "stages")  # may differ; a system message may have been learned
 
@@ -28,17 +24,18 @@ _FREE = ("model", "trained_on", "base", "system", "stages")  # may differ; a sys
 async def run(config: Config, *, progress: bool = True) -> "TrainingStudy":
     """Read trainings, and the finished runs of trained models with those of the models that they were trained from.
 
-    Nothing is run. With data sets or methods in the configuration, only runs of these are read. Raises InputError where
-    a folder of `study.trainings` holds no finished training, and RecordError where a run cannot be read.
+    With data sets or methods in the configuration, only runs of these are read. Raises as `load_training` and
+    `rag_notes.running.records.load_run`.
     """
-    del progress  # reading takes a moment
-    trainings = [load_training(folder) for folder in config.study.trainings or published_trainings()]
-    folders = run_folders(here() / config.runs)
-    names = {folder.name for folder in folders}
-    published = [run for run in published_runs() if run.folder is None or run.folder.name not in names]
+    del progress  # nothing is run, and reading takes a moment
+    shipped = sorted(file.parent for file in PUBLISHED.glob(f"trainings/*/{RECIPE}"))
+    trainings = [load_training(folder) for folder in config.study.trainings or shipped]
+    runs = {folder.name: load_run(folder) for folder in run_folders(here() / config.runs)}
+    for published in published_runs():
+        runs.setdefault(published.folder.name if published.folder else "", published)
     pairs = before_and_after(
         run
-        for run in [*map(load_run, folders), *published]
+        for run in runs.values()
         if run.dataset in (config.dataset or [run.dataset]) and set(run.methods) & set(config.method or run.methods)
     )
     paired = {id(run): run for pair in pairs for run in (pair.before, pair.after)}
@@ -46,60 +43,48 @@ async def run(config: Config, *, progress: bool = True) -> "TrainingStudy":
 
 
 class BeforeAfter(NamedTuple):
-    """A run of a model, and the same run after training; `variant` tells it from others of this training data."""
+    """A run of a model, and the same run after training on `data`.
+
+    `models` is what the names of the trained models add to that of the base model, `threshold` the probability from
+    which a trained filter keeps a passage, empty where it goes by the word. `variant` tells pairs of one name apart.
+    """
 
     before: Run
     after: Run
+    data: str
+    models: str
+    threshold: str
     variant: str = ""
-
-    @property
-    def data(self) -> str:
-        """The training data."""
-        return str(self.after.info.llm["trained_on"])
-
-    @property
-    def threshold(self) -> str:
-        """The probability from which a trained filter keeps a passage; empty where it goes by the word."""
-        values = [method.settings.get("chunk_threshold") for method in self.after.info.methods.values()]
-        return next((f"threshold {value:g}" for value in values if value is not None), "")
 
     @property
     def trained_on(self) -> str:
         """The training data with variant and threshold."""
         return ", ".join(filter(None, [self.data, self.variant, self.threshold]))
 
-    @property
-    def models(self) -> str:
-        """What the names of the trained models add to that of the base model."""
-        info, base = self.after.info, self.after.info.llm["base"]
-        names = dict.fromkeys([info.model, *(stage["model"] for stage in info.llm.get("stages", {}).values())])
-        return " and ".join(name.removeprefix(base).lstrip("-") for name in names if name != base)
-
 
 def before_and_after(runs: Iterable[Run]) -> list[BeforeAfter]:
     """Pair each finished run of a trained model with the first of the model it was trained from.
 
     The two are of the same questions, methods in common, retriever and prompts. The threshold of the chunk filter may
-    differ: it is chosen for a trained filter.
+    differ: it is chosen for a trained filter. A variant is named by the models, or the start of the fingerprint of the
+    run after training.
     """
-    finished = [run for run in runs if run.info.finished]
-    first = [run for run in finished if "trained_on" not in run.info.llm]
-    pairs = [
-        BeforeAfter(before, after)
-        for after in finished
-        if "trained_on" in after.info.llm
-        for before in [run for run in first if _same_run(run.info, after.info)][:1]
-    ]
-    pairs = [pair._replace(variant=_variant(pair, pairs)) for pair in pairs]
+    finished, pairs = [run for run in runs if run.info.finished], []
+    for after in finished:
+        for before in [run for run in finished if _same_run(run.info, after.info)][:1]:
+            llm, methods = after.info.llm, after.info.methods.values()
+            thresholds = [method.settings.get("chunk_threshold") for method in methods]
+            used = dict.fromkeys([llm["model"], *(stage["model"] for stage in llm.get("stages", {}).values())])
+            models = " and ".join(name.removeprefix(llm["base"]).lstrip("-") for name in used if name != llm["base"])
+            threshold = next((f"threshold {value:g}" for value in thresholds if value is not None), "")
+            pairs.append(BeforeAfter(before, after, llm["trained_on"], models, threshold))
+    for index, pair in enumerate(pairs):
+        alike = [other for other in pairs if (other.data, other.before.label) == (pair.data, pair.before.label)]
+        twins = [other for other in alike if (other.models, other.threshold) == (pair.models, pair.threshold)]
+        names = [pair.models] * (len({other.models for other in alike}) > 1)
+        names += [pair.after.info.fingerprint[:4]] * (len(twins) > 1)
+        pairs[index] = pair._replace(variant=", ".join(names))
     return sorted(pairs, key=lambda pair: (pair.data, pair.before.label, pair.variant, pair.threshold))
-
-
-def _variant(pair: BeforeAfter, pairs: Sequence[BeforeAfter]) -> str:
-    """Name a pair by its models, or the start of its run's fingerprint, where others would have the same name."""
-    alike = [other for other in pairs if (other.data, other.before.label) == (pair.data, pair.before.label)]
-    twins = [other for other in alike if (other.models, other.threshold) == (pair.models, pair.threshold)]
-    names = [pair.models] if len({other.models for other in alike}) > 1 else []
-    return ", ".join([*names, pair.after.info.fingerprint[:4]] if len(twins) > 1 else names)
 
 
 def _same_run(before: RunInfo, after: RunInfo) -> bool:
@@ -111,36 +96,23 @@ def _same_run(before: RunInfo, after: RunInfo) -> bool:
         llm = {name: value for name, value in info.llm.items() if name not in _FREE}
         return [info.dataset, info.condition, info.retriever, info.prompt_set, info.repeat, settings, llm]
 
-    return bool(methods) and before.model == after.llm["base"] and identity(before) == identity(after)
+    is_before = "trained_on" not in before.llm and before.model == after.llm.get("base")
+    return is_before and bool(methods) and identity(before) == identity(after)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingStudy(Study):
     """Trainings with their examples and curves, and the runs before and after, paired by question."""
 
-    trainings: Sequence[Training]
+    trainings: Sequence[dict[str, Any]]
     pairs: Sequence[BeforeAfter]
-
-    def recipes(self) -> pd.DataFrame:
-        """Return a row for each training: its settings, and its numbers of examples and steps."""
-        rows = [
-            {"training": one.name, "data": one.card.get("name")}
-            | {name: one.settings[name] for name in _SETTINGS}
-            | {name: one.metrics[name] for name in ("trained_on", "held_out", "steps")}
-            for one in self.trainings
-        ]
-        return pd.DataFrame(rows)
-
-    def examples(self) -> pd.DataFrame:
-        """Return a row for each training and stage: examples, and how many samples were dropped for which reason."""
-        return _concat(card_table(one.card).assign(training=one.name) for one in self.trainings)
 
     def curves(self) -> pd.DataFrame:
         """Return a row for each training, step and measure of its log: loss, reward accuracy and reward margin."""
         rows = [
-            {"training": one.name, "step": step, "measure": measure, "value": entry[measure]}
+            (one["name"], step, measure, entry[measure])
             for one in self.trainings
-            for step, entry in enumerate(one.metrics["log"], 1)
+            for step, entry in enumerate(one["metrics"]["log"], 1)
             for measure in _MEASURES
             if measure in entry
         ]
@@ -149,50 +121,42 @@ class TrainingStudy(Study):
     def held_out(self) -> pd.DataFrame:
         """Return each measure of the `n` examples held out, before and after; of accuracies with Wilson's interval."""
         rows = [
-            {"training": one.name, "measure": name.removeprefix("eval_"), "n": one.metrics["held_out"], "when": when}
-            | {"value": one.metrics[when][name]}
+            (one["name"], name.removeprefix("eval_"), one["metrics"]["held_out"], when, one["metrics"][when][name])
             for one in self.trainings
-            for name in one.metrics["after"]
+            for name in one["metrics"]["after"]
             for when in ("before", "after")
-            if name.startswith("eval_") and name in one.metrics["before"]
+            if name.startswith("eval_") and name in one["metrics"]["before"]
         ]
         table = pd.DataFrame(rows, columns=["training", "measure", "n", "when", "value"])
         shares = table[table["measure"] == "rewards/accuracies"]
-        counts = pd.DataFrame({"count": (shares["value"] * shares["n"]).round().astype(int), "of": shares["n"]})
+        counts = pd.DataFrame({"count": (shares["value"] * shares["n"]).round(), "of": shares["n"]})
         return table.join(with_shares(counts, self.config.confidence)[["low", "high"]])
 
     @cached_property
-    def comparisons(self) -> list[Comparison]:
-        """The comparison of each pair of runs."""
-        runs = [
-            (without_text(pair.before), without_text(pair.after)) for pair in self.pairs
-        ]  # their frames have traces
-        return [compare_runs(*pair, names=("before", "after"), **self.tests) for pair in runs]
+    def comparisons(self) -> list[tuple[BeforeAfter, Comparison]]:
+        """Each pair with the comparison of its runs, as they are published: with the traces in their frames."""
+        options: dict[str, Any] = {"names": ("before", "after"), **self.tests}
+        runs = [(pair, without_text(pair.before), without_text(pair.after)) for pair in self.pairs]
+        return [(pair, compare_runs(before, after, **options)) for pair, before, after in runs]
 
     def table(self) -> pd.DataFrame:
         """Return a row for each pair of runs, method and metric, as `compare_runs`; differences are after - before."""
-        return _concat(
-            comparison.table.assign(dataset=pair.before.label, trained_on=pair.trained_on)
-            for pair, comparison in zip(self.pairs, self.comparisons, strict=True)
-        )
+        tables = [
+            one.table.assign(dataset=pair.before.label, trained_on=pair.trained_on) for pair, one in self.comparisons
+        ]
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
     def declined(self) -> pd.DataFrame:
-        """Return the share of declined questions before and after, of those with an answer that both runs answered.
-
-        It is Chain-of-Note's reject rate (Table 4), with Wilson's interval, as `with_shares`.
-        """
+        """Return Chain-of-Note's reject rate (Table 4) on the questions with an answer, as `with_shares`."""
         rows = []
         for key, questions in self._questions():
             scores = questions.reindex(columns=["rejected_a", "rejected_b"]).dropna().astype(int)
-            for when, declined in zip(("before", "after"), scores.sum(), strict=True):
-                rows += [(*key, when, declined, len(scores))] if len(scores) else []
+            counts = zip(("before", "after"), scores.sum(), strict=True)
+            rows += [(*key, when, declined, len(scores)) for when, declined in counts if len(scores)]
         return with_shares(pd.DataFrame(rows, columns=[*_KEY, "when", "count", "of"]), self.config.confidence)
 
     def parse_failures(self) -> pd.DataFrame:
-        """Return the share of a stage's responses that could not be read, before and after, as `with_shares`.
-
-        Stages all of whose responses were read in both have no row.
-        """
+        """Return the share of responses that could not be read, before and after, of stages that had any."""
         rows = []
         for key, questions in self._questions():
             for when, side in (("before", "a"), ("after", "b")):
@@ -206,7 +170,7 @@ class TrainingStudy(Study):
 
     def _questions(self) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
         """Yield data set, training data and method with the questions compared, for each pair and method."""
-        for pair, comparison in zip(self.pairs, self.comparisons, strict=True):
+        for pair, comparison in self.comparisons:
             for method, questions in comparison.questions.groupby("method_a", sort=False):
                 yield (pair.before.label, pair.trained_on, str(method)), questions
 
@@ -219,13 +183,8 @@ class TrainingStudy(Study):
         for pair in self.pairs:
             if pair.data == "content_filter":
                 before, after = chunk_verdicts([pair.before]), chunk_verdicts([pair.after])
-                name = ", ".join(filter(None, [pair.before.label, pair.variant]))
-                names = [f"{name}, before", ", ".join(filter(None, [name, "after", pair.threshold]))]
-                for label, rows, others in zip(names, (before, after), (after, before), strict=True):
+                for when, rows, others in (("before", before, after), ("after", after, before)):
+                    words = pair.before.label, pair.variant, when, pair.threshold if when == "after" else ""
+                    label = ", ".join(filter(None, words))
                     parts.setdefault(label, rows[rows["question_id"].isin(others["question_id"])].assign(dataset=label))
         return pd.concat([*parts.values()] or [chunk_verdicts([])], ignore_index=True)
-
-
-def _concat(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    parts = list(tables)
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()

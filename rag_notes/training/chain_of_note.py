@@ -6,8 +6,7 @@ from rag_notes.methods.about import ANSWER_FORMAT, DIRECT, About
 from rag_notes.methods.parse import parse_final_answer
 from rag_notes.metrics.answer import is_rejection, score_answer
 from rag_notes.metrics.retrieval import answer_in_passages
-from rag_notes.prompts.templates import Value
-from rag_notes.training.examples import Work
+from rag_notes.training.data import Fields, Work
 from rag_notes.types import Positive
 
 ABOUT = About(
@@ -34,12 +33,13 @@ async def chain_of_note(
     and `hybrid` both the notes and the answers of `retrieve_read`, told apart by the system messages `notes_word` and
     `answer_word`. `unknown` adds the clause that offers this word to the prompts, as the methods' setting does.
     """
-    question, rag = work.question, work.rag
+    question = work.question
     if question.task != "short" or not question.answers:
         return work.drop("chain_of_note", "not a question with a short gold answer")
-    passages = await rag.search(question.question, top_k)
-    fields: dict[str, Value] = {"context": passages, "form": rag.answer_format}
-    notes = await rag.ask("chain_of_note_writer", question=question.question, **fields)
+    passages = await work.search(question.question, top_k)
+    notes = await work.ask(
+        "chain_of_note_writer", question=question.question, context=passages, form=work.answer_format
+    )
     answer = parse_final_answer(notes)
     answerable = answer_in_passages(passages, question.answers, question.language)
     if answer is None:
@@ -49,14 +49,13 @@ async def chain_of_note(
     if not (is_rejection(answer) or score_answer(question, answer)["acc"]):
         return work.drop("chain_of_note", "wrong answer")
     kind = "relevant" if answerable else "unknown" if is_rejection(answer) else "context"
-    gold, text, hybrid = question.answers[0], rag.question_text(unknown=unknown), system == "hybrid"
-    if system in ("notes", "hybrid"):
-        prompt = work.prompt("chain_of_note", question=text, **fields)
-        work.learn("chain_of_note", prompt, system=notes_word if hybrid else "", kind=kind, completion=notes)
-    if system in ("retrieve_read", "hybrid"):
-        prompt = work.prompt("retrieve_read", question=text, **fields)
-        work.learn("retrieve_read", prompt, system=answer_word if hybrid else "", kind=kind, completion=gold)
+    gold, text, hybrid = question.answers[0], work.question_text(unknown=unknown), system == "hybrid"
+    words = (notes_word, answer_word) if hybrid else ("", "")
+    fields: Fields = {"question": text, "context": passages, "form": work.answer_format}
+    if system == "notes" or hybrid:
+        work.learn("chain_of_note", fields, system=words[0], kind=kind, completion=notes)
+    if system == "retrieve_read" or hybrid:
+        work.learn("retrieve_read", fields, system=words[1], kind=kind, completion=gold)
     if system == "no_retrieval":
-        stage = f"direct_{question.task}"
-        work.learn(stage, work.prompt(stage, question=question.question), kind=kind, completion=gold)
+        work.learn(f"direct_{question.task}", {"question": question.question}, kind=kind, completion=gold)
     return None

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import math
 from collections.abc import Sequence
-from typing import Literal
+from statistics import fmean
+from typing import Any, Literal
 
 from json_repair import repair_json
 
@@ -13,9 +13,8 @@ from rag_notes.methods.note import JOINED_LENGTH
 from rag_notes.methods.parse import parse_lines
 from rag_notes.metrics.answer import score_answer, tokens
 from rag_notes.metrics.retrieval import answer_in_passages
-from rag_notes.prompts.templates import Value
-from rag_notes.training.examples import Work
-from rag_notes.types import InputError, Passage, Positive, Question
+from rag_notes.training.data import Fields, Work
+from rag_notes.types import Passage, Positive, Question
 
 ABOUT = About(
     label="DNAlign",
@@ -25,8 +24,6 @@ ABOUT = About(
 )
 
 _METRICS = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit")  # an answer's score is the mean of those it has
-
-
 _Pair = tuple[str, str]  # chosen and rejected
 
 
@@ -46,81 +43,77 @@ async def dnalign(
     or a rule from the gold answers and passages. Updates are judged by the method's own prompt (`note_judge`), and one
     of either verdict is drawn; answers, those of vanilla RAG as in the paper, are ranked by the mean of the task's
     metrics. The later stages start from the best first note and the best questions. A stage whose responses give no
-    pair is dropped. Raises InputError where the bounds are the wrong way round.
+    pair is dropped.
     """
-    if least_passages > most_passages:
-        raise InputError(
-            f"training_data.least_passages={least_passages} is more than training_data.most_passages={most_passages}"
-        )
-    question, rag = work.question.question, work.rag
+    question = work.question.question
     samplings = [{"temperature": temperature, "top_p": top_p} for temperature in temperatures for top_p in top_ps]
-    top_k = work.random.randint(least_passages, most_passages)
-    passages = await rag.search(question, top_k)
+    top_k = work.random.randint(*sorted((least_passages, most_passages)))
+    passages = await work.search(question, top_k)
 
     stage = f"answer_{work.question.task}"
-    prompt = work.prompt(stage, context=passages, question=question)
+    fields: Fields = {"context": passages, "question": question}
     if work.question.answers or work.question.qa_pairs:
-        answers = await work.sample(stage, prompt, samplings)
-        _add(work, stage, prompt, _extremes(answers, [(_answer_score(work.question, answer),) for answer in answers]))
+        answers = await work.sample(stage, fields, samplings)
+        metrics = [score_answer(work.question, answer) for answer in answers]
+        scores = [(fmean(one[name] for name in _METRICS if name in one),) for one in metrics]
+        _learn(work, stage, fields, _extremes(answers, scores))
     else:
         work.drop(stage, "no gold answer")
 
-    prompt = work.prompt("note_init", context=passages, question=question)
-    notes = await work.sample("note_init", prompt, samplings)
+    pair: _Pair | str
+    notes = await work.sample("note_init", fields, samplings)
     if evaluator == "gold":
         pair = _extremes(notes, [_note_score(work, note, passages) for note in notes])
     else:
-        pair = await _evaluate(work, "dnalign_notes", notes, context=passages, question=question)
-    if (best := _add(work, "note_init", prompt, pair)) is None:
+        pair = await _evaluate(work, "dnalign_notes", notes, fields)
+    if (best := _learn(work, "note_init", fields, pair)) is None:
         return
 
-    prompt = work.prompt("note_query", question=question, note=best, queries=[])
-    lists = await work.sample("note_query", prompt, samplings)
+    fields = {"question": question, "note": best, "queries": []}
+    lists = await work.sample("note_query", fields, samplings)
     if evaluator == "gold":
-        results = await asyncio.gather(*(rag.search(_query(queries, question), top_k) for queries in lists))
+        results = await asyncio.gather(*(work.search(_query(queries, question), top_k) for queries in lists))
         pair = _extremes(lists, [_search_score(work, hits, passages) for hits in results])
     else:
-        pair = await _evaluate(work, "dnalign_queries", lists, question=question, note=best, queries=[])
-    if (queries := _add(work, "note_query", prompt, pair)) is None:
+        pair = await _evaluate(work, "dnalign_queries", lists, fields)
+    if (queries := _learn(work, "note_query", fields, pair)) is None:
         return
 
-    passages = await rag.search(_query(queries, question), top_k)
-    prompt = work.prompt("note_update", context=passages, question=question, note=best)
-    updates = await work.sample("note_update", prompt, samplings)
+    fields = {"context": await work.search(_query(queries, question), top_k), "question": question, "note": best}
+    updates = await work.sample("note_update", fields, samplings)
     verdicts = await asyncio.gather(
-        *(rag.judge("note_judge", question=question, best_note=best, new_note=update) for update in updates)
+        *(work.judge("note_judge", question=question, best_note=best, new_note=update) for update in updates)
     )
     better = [update for update, is_better in zip(updates, verdicts, strict=True) if is_better]
     others = [update for update, is_better in zip(updates, verdicts, strict=True) if not is_better]
-    pair = "none judged better" if not better else "all judged better"
+    pair = "all judged better" if better else "none judged better"
     if better and others:
         pair = (work.random.choice(better), work.random.choice(others))
-    _add(work, "note_update", prompt, pair)
+    _learn(work, "note_update", fields, pair)
 
 
-def _add(work: Work, stage: str, prompt: str, pair: _Pair | str) -> str | None:
+def _learn(work: Work, stage: str, fields: Fields, pair: _Pair | str) -> str | None:
     """Add a pair as an example and return its better half; a string is why there is none."""
     if isinstance(pair, str):
         work.drop(stage, pair)
         return None
-    work.learn(stage, prompt, chosen=pair[0], rejected=pair[1])
+    work.learn(stage, fields, chosen=pair[0], rejected=pair[1])
     return pair[0]
 
 
-async def _evaluate(work: Work, stage: str, candidates: Sequence[str], **fields: Value) -> _Pair | str:
+async def _evaluate(work: Work, stage: str, candidates: Sequence[str], fields: Fields) -> _Pair | str:
     """Ask a model for the best and the worst of the candidates (Tables 19 and 20)."""
     if len(candidates) < 2:
         return "all the same"
-    lines = [json.dumps({"_id": i, "content": text}, ensure_ascii=False) for i, text in enumerate(candidates, 1)]
-    response = await work.rag.ask(stage, candidates=lines, **fields)
-    verdict = repair_json(response[response.find("{") :], return_objects=True)
     by_number = {str(number): text for number, text in enumerate(candidates, 1)}
-    pair = (
-        [by_number.get(str(verdict.get(key))) for key in ("best_id", "worst_id")] if isinstance(verdict, dict) else []
-    )
-    if len(texts := [text for text in pair if text is not None]) < 2:
+    lines = [json.dumps({"_id": i, "content": text}, ensure_ascii=False) for i, text in enumerate(candidates, 1)]
+    response = await work.ask(stage, candidates=lines, **fields)
+    verdict: Any = repair_json(response[response.find("{") :], return_objects=True)
+    try:
+        best, worst = (by_number[str(verdict[key])] for key in ("best_id", "worst_id"))
+    except (LookupError, TypeError):
         return "the evaluator's verdict cannot be read"
-    return "no difference" if texts[0] == texts[1] else (texts[0], texts[1])
+    return "no difference" if best == worst else (best, worst)
 
 
 def _extremes(candidates: Sequence[str], scores: Sequence[tuple[float, ...]]) -> _Pair | str:
@@ -132,17 +125,8 @@ def _extremes(candidates: Sequence[str], scores: Sequence[tuple[float, ...]]) ->
     return candidates[scores.index(max(scores))], candidates[scores.index(min(scores))]
 
 
-def _answer_score(question: Question, answer: str) -> float:
-    scores = score_answer(question, answer)
-    values = [scores[name] for name in _METRICS if name in scores]
-    return math.fsum(values) / len(values)
-
-
 def _note_score(work: Work, note: str, passages: Sequence[Passage]) -> tuple[float, ...]:
-    """Return whether a note holds a gold answer, and how many gold passages of the search it names by their title.
-
-    Third comes the share of its words that stand in these gold passages.
-    """
+    """Return whether a note holds a gold answer, how many gold passages it names, and its share of their words."""
     gold, language = [passage for passage in passages if work.is_gold(passage)], work.question.language
     titles = {passage.title.casefold() for passage in gold if passage.title}
     gold_words = {word for passage in gold for word in tokens(f"{passage.title} {passage.text}", language)}
@@ -152,9 +136,9 @@ def _note_score(work: Work, note: str, passages: Sequence[Passage]) -> tuple[flo
 
 
 def _search_score(work: Work, hits: Sequence[Passage], before: Sequence[Passage]) -> tuple[float, ...]:
-    """Return how many gold passages are new after the first search, and whether a search found the answer."""
-    new = [passage for passage in hits if passage.id not in {first.id for first in before}]
-    return sum(map(work.is_gold, new)), _has_answer(hits, work.question)
+    """Return how many gold passages are new after the first search, and whether a search finds the answer."""
+    ids = {passage.id for passage in before}
+    return sum(work.is_gold(passage) for passage in hits if passage.id not in ids), _has_answer(hits, work.question)
 
 
 def _has_answer(texts: Sequence[Passage | str], question: Question) -> float:

@@ -63,9 +63,9 @@ def main() -> None:
             folder.mkdir()
             live, seconds = timed(questions, retriever, folder / "store.sqlite", folder / "live", server.base_url)
             replay, again = timed(questions, retriever, folder / "store.sqlite", folder / "replay", None)
-            if list(replay.samples) != list(live.samples) or live.info.samples.errors:
+            calls = live.frame()["calls"].tolist()
+            if list(replay.samples) != list(live.samples) or live.frame()["error"].notna().any():
                 raise SystemExit("the replay is not the run it repeats, or a question failed")
-            calls = [sample.counts.calls for sample in live.samples]
             ratios.append(seconds / (DELAY * max(*calls, math.ceil(sum(calls) / CONCURRENCY))))
             rates.append(sum(calls) / again)
     print(f"live:   {spread(ratios, '.3f')} of the bound (at most {SLOWEST_RATIO}); {sum(calls)} calls a run")

@@ -22,7 +22,8 @@ import pandas as pd
 from matplotlib.ticker import LogFormatter
 
 from rag_notes.files import SHIPPED
-from rag_notes.report.figures import MARKERS, PALETTE, STYLE, NotebookFigure, save_figure
+from rag_notes.report.drawing import STYLE
+from rag_notes.report.figures import LOOKS, NotebookFigure, save
 from tests.bench.corpus import write_corpus
 from tests.elastic import Node, UnavailableError, free_port, installation
 
@@ -63,8 +64,8 @@ def main(sizes: Sequence[int] = SIZES) -> None:
                 print(f"{Path(model).name} encodes {encoded['rate']:.0f} passages a second")
     results = pd.DataFrame(rows)
     print(table(results))
-    paths = save_figure(picture(results), results, SHIPPED / "figures", "scale")
-    print(f"drawn in {paths[0]}")
+    save(picture(results), results, "scale", SHIPPED / "figures")
+    print("drawn in figures/scale.png")
     for (retriever, column), limit in LIMITS.items():
         largest = results[results["retriever"] == RETRIEVERS[retriever]].tail(1)
         for peak, size in zip(largest[column], largest["passages"], strict=True):
@@ -158,9 +159,8 @@ def picture(results: pd.DataFrame) -> NotebookFigure:
         grid = figure.subplots(2, 3, sharex=True)
         for axes, column in zip(grid.flat, PANELS, strict=True):
             factor, name = COLUMNS[column]
-            for number, (label, of_one) in enumerate(results.groupby("retriever", sort=False)):
-                values = factor * of_one[column]
-                axes.plot(of_one["passages"], values, label=label, color=PALETTE[number], marker=MARKERS[number])
+            for look, (label, part) in zip(LOOKS, results.groupby("retriever", sort=False), strict=False):
+                axes.plot(part["passages"], factor * part[column], label=label, color=look.colour, marker=look.marker)
             axes.set(xscale="log", yscale="log", title=name)
             axes.yaxis.set_major_formatter(PlainLabels())
             axes.yaxis.set_minor_formatter(PlainLabels())
