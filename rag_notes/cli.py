@@ -374,11 +374,7 @@ def index(options: Sequence[str]) -> int:
     if prepared:
         prepare, file = load_corpus(prepared)
         if not Path(file.path).is_file():
-            facts = prepare()._asdict()
-            say("{path}: {passages:,} passages, sha256 {sha256}".format(**facts))
-            say("left out: {repeated:,} repeated, {empty:,} without text".format(**facts))
-            if (difference := facts["passages"] - (facts["expected"] or facts["passages"])) != 0:
-                say(f"the papers' corpus has {facts['expected']:,} passages, this one {difference:+,}")
+            say(prepare())
         corpora.append(file)
     else:
         corpora += [dataset.corpus for dataset in build_datasets(config)]

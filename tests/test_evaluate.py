@@ -201,19 +201,20 @@ def test_a_run_stopped_by_the_spending_limit_goes_on_with_the_same_call(
     server: Loopback, retriever: BM25, tmp_path: Path
 ) -> None:
     price, store = Price(1.0, 1.0), ResponseStore(":memory:")
+    prices: dict[str, Any] = {"prompt_price": 1.0, "completion_price": 1.0}
     seen = len(server.seen())
-    alone = run_in(tmp_path / "alone", server.base_url, retriever, llm={"price": price})
+    alone = run_in(tmp_path / "alone", server.base_url, retriever, llm=prices)
     calls, answers = len(server.seen()) - seen, alone.frame()
     assert answers["cost"].tolist() == pytest.approx((answers["tokens"] / 1e6).tolist()) and answers["cost"].gt(0).all()
     seen, limits = (
         len(server.seen()),
-        {"price": price, "max_cost": price.of(int(answers["prompt_tokens"].sum()), 0) / 3},
+        {**prices, "max_cost": price.of(int(answers["prompt_tokens"].sum()), 0) / 3},
     )
     run = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm=limits)
     assert run.info.status.startswith("stopped: ") and "spending limit reached" in run.info.status
     assert run.info.samples == Progress(len(run.frame()), 2 * len(QUESTIONS), 0) and len(run.frame()) > 0
     assert run.info.samples.done < run.info.samples.of
-    finished = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm={"price": price})
+    finished = run_in(tmp_path / "run", server.base_url, retriever, store=store, llm=prices)
     assert finished.info.status == "finished" and len(server.seen()) - seen == calls
     assert timeless(finished) == timeless(alone)
 

@@ -87,6 +87,7 @@ def outputs(path: Path) -> list[Any]:
     return [output for cell in executed_copy.cells for output in cell.get("outputs", [])]
 
 
+@pytest.mark.xdist_group("notebooks")  # executed by one worker, for all
 @pytest.mark.parametrize("name", choices("study"))
 def test_a_notebook_executes_from_recordings(executed: tuple[Executed, Path], name: str) -> None:
     path, missing = executed[0][name]
