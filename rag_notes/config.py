@@ -7,9 +7,10 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, get_origin
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -30,21 +31,20 @@ from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive,
 OmegaConf.register_new_resolver("shipped", here_or_shipped, replace=True)
 _MODEL_ONLY = ("served_as", "prompt_price", "completion_price")  # settings of an LLM that are true of one model alone
 _STRICT = ConfigDict(extra="forbid", strict=True)
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class ConfigError(InputError):
     """An option that does not exist or does not fit; the message names it and what would."""
 
 
-class Study(BaseModel):
+class Study(BaseModel, extra="forbid", strict=True):
     """A study: its name, its notebook, and the variants of methods that it adds.
 
     A variant has the settings that differ from its `method`, and is left out where that is not chosen. `noise_percent`
     are the shares of noise among the passages, `noise_from` says which passages are gold: annotated or retrieved ones.
     `datasets` are those that it can be made of; empty, it is made of any.
     """
-
-    model_config = _STRICT
 
     name: str
     notebook: str
@@ -55,22 +55,18 @@ class Study(BaseModel):
     datasets: list[str] = []
 
 
-class Trained(BaseModel):
+class Trained(BaseModel, extra="forbid", strict=True):
     """What the model was trained on, as `rag-notes training-data` calls it, and the model that it was trained from.
 
     `hybrid` and `retrieve_read` are Chain-of-Note's training data of these systems.
     """
 
-    model_config = _STRICT
-
     data: Literal["dnalign", "content_filter", "chain_of_note", "retrieve_read", "hybrid"] | None = None
     base: str | None = None
 
 
-class Config(BaseModel):
+class Config(BaseModel, extra="forbid", strict=True):
     """The resolved configuration: the chosen parts as plain settings, checked, and the options of the whole."""
-
-    model_config = _STRICT
 
     dataset: dict[str, dict[str, Any]]
     retriever: dict[str, Any]
@@ -99,15 +95,10 @@ def load_config(options: Sequence[str] = ()) -> Config:
     """
     composed = _compose("config", options)
     composed["llm"].pop("prompts", None)  # the set that fits this LLM: what config.prompts is where nothing else is set
-    try:
-        config = Config.model_validate(composed)
-    except ValidationError as error:
-        raise ConfigError(_problems(error, "", Config)) from None
+    config = _validated(Config, composed)
     study = config.study
-    if unsuitable := [name for name in config.dataset if study.datasets and name not in study.datasets]:
-        raise ConfigError(
-            f"dataset={unsuitable[0]}: the study {study.name} is made of {', '.join(study.datasets)} alone"
-        )
+    if unfit := [name for name in config.dataset if study.datasets and name not in study.datasets]:
+        raise ConfigError(f"dataset={unfit[0]}: the study {study.name} is made of {', '.join(study.datasets)} alone")
     _add_variants(config)
     _check_trained(config)
     _check_parts(config)
@@ -126,11 +117,11 @@ def load_study(name: str, options: Sequence[str] = ()) -> Config:
 
 def _add_variants(config: Config) -> None:
     """Put the study's variants behind the methods, each with its method's settings but for its own."""
-    chosen = dict(config.method)
+    chosen, names = dict(config.method), choices("method")
     for name, settings in config.study.variants.items():
         where, method = f"study.variants.{name}", settings.get("method")
-        if method not in choices("method"):
-            raise ConfigError(f"{where}.method: {method!r} is no method{did_you_mean(str(method), choices('method'))}")
+        if method not in names:
+            raise ConfigError(f"{where}.method: {method!r} is no method{did_you_mean(str(method), names)}")
         if name in chosen:
             raise ConfigError(f"{where}: a method has this name; give the variant another one")
         if method in chosen:
@@ -140,14 +131,11 @@ def _add_variants(config: Config) -> None:
 def _check_trained(config: Config) -> None:
     data, base = config.trained.data, config.trained.base
     if (data is None) != (base is None):
-        raise ConfigError(
-            "trained: name the data and the model before training: trained.data=dnalign trained.base=NAME"
-        )
+        raise ConfigError("trained: name the data and the model before training: trained.data=NAME trained.base=NAME")
     models = [config.llm, *(_stage_settings(config, name) for name in config.stages)]
     if base is not None and all(settings.get("model") == base for settings in models):
-        raise ConfigError(
-            f"llm.model={base}: is trained.base; name the trained model, or +stages.NAME.model of one stage"
-        )
+        advice = "name the trained model, or +stages.NAME.model of one stage"
+        raise ConfigError(f"llm.model={base}: is trained.base; {advice}")
 
 
 def _check_parts(config: Config) -> None:
@@ -168,12 +156,11 @@ def _check_parts(config: Config) -> None:
 
 def build_datasets(config: Config) -> list[Dataset]:
     """Read the chosen data sets, each cut by its `offset` and `limit`."""
-    return [_build_dataset(settings) for settings in config.dataset.values()]
-
-
-def _build_dataset(settings: Mapping[str, Any]) -> Dataset:
-    part = {name: settings[name] for name in ("offset", "limit") if name in settings}
-    return cut(call({name: value for name, value in settings.items() if name not in part}), **part)
+    datasets = []
+    for settings in config.dataset.values():
+        part = {name: settings[name] for name in ("offset", "limit") if name in settings}
+        datasets.append(cut(call({name: settings[name] for name in settings.keys() - part.keys()}), **part))
+    return datasets
 
 
 def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
@@ -183,10 +170,7 @@ def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
 
 
 def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> IndexedRetriever:
-    """Make the chosen retriever over a corpus that may be a file.
-
-    Raises ConfigError where the chosen retriever needs no `rag-notes index`.
-    """
+    """Make the chosen retriever over a corpus that may be a file. Raises ConfigError where it needs no index."""
     target = _target(config.retriever)
     if not hasattr(target if inspect.isclass(target) else inspect.signature(target).return_annotation, "build_index"):
         raise ConfigError(
@@ -198,17 +182,16 @@ def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> Indexe
 
 
 def build_llm(config: Config, *, offline: bool = False) -> LLM:
-    """Make the chosen LLM, to be entered with `async with`, with those of single stages.
+    """Make the chosen LLM with those of single stages; offline only what is stored is answered.
 
-    Offline only what is stored is answered. A price comes from conf/prices.yaml where none is set.
+    A price comes from conf/prices.yaml where none is set.
     """
     llm = _build_llm(config.llm)
     llm.stages = {name: _build_llm(_stage_settings(config, name)) for name in config.stages}
     if config.trained.data is not None:
         llm.trained = {"trained_on": config.trained.data, "base": config.trained.base}
-    if offline:
-        for each in (llm, *llm.stages.values()):
-            each.base_url = None
+    for each in (llm, *llm.stages.values()) if offline else ():
+        each.base_url = None
     return llm
 
 
@@ -249,7 +232,7 @@ def build_method(config: Config, name: str, changes: Mapping[str, Any]) -> Calla
     chosen = config if name in config.method else load_config([f"method={name}"])
     settings = {**chosen.method[name], **changes}
     _check(f"method.{name}", settings, passed=2)
-    return partial(_target(settings), **_arguments(settings))
+    return _bound(settings)
 
 
 def load_settings(group: str, options: Sequence[str], root: str | None = None, **check: Any) -> dict[str, Any]:
@@ -271,17 +254,16 @@ def load_corpus(options: Sequence[str]) -> tuple[Callable[[], Any], CorpusFile]:
 def call(settings: Mapping[str, Any], *passed: Any) -> Any:
     """Call the target of settings with what is passed and with them; relative paths are those of `here`."""
     with contextlib.chdir(here()):
-        return _target(settings)(*passed, **_arguments(settings))
+        return _bound(settings)(*passed)
 
 
-def _arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with every part among them built; a partial one is called by its owner."""
+def _bound(settings: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the target with its settings, every part among them built; a partial one is called by its owner."""
     arguments = _settings(settings)
     for name, value in arguments.items():
         if _is_part(value):
-            part = partial(_target(value), **_arguments(value))
-            arguments[name] = part if value.get("_partial_") else part()
-    return arguments
+            arguments[name] = _bound(value) if value.get("_partial_") else _bound(value)()
+    return partial(_target(settings), **arguments)
 
 
 def _is_part(value: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -307,13 +289,10 @@ def _target(settings: Mapping[str, Any]) -> Callable[..., Any]:
     return target
 
 
-def _check(
-    where: str, settings: Mapping[str, Any], *, passed: int = 0, after: Callable[..., Any] | None = None
-) -> None:
+def _check(where: str, settings: Mapping[str, Any], passed: int = 0, after: Callable[..., Any] | None = None) -> None:
     """Check settings against the annotated arguments of their target: the signature is the schema.
 
-    The first `passed` arguments are not settings: they are given when the target is called. `after` is called with what
-    the target returns and with settings of its own.
+    The first `passed` arguments are no settings. `after` is called with the result and with settings of its own.
     """
     try:
         parameters = list(inspect.signature(_target(settings)).parameters.items())[passed:]
@@ -332,29 +311,30 @@ def _check(
             annotation = Any
         annotation = Any if annotation is parameter.empty else annotation
         fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
-    model = create_model(where, __config__=_STRICT, **fields)
+    _validated(create_model(where, __config__=_STRICT, **fields), _settings(settings), f"{where}.")
+
+
+def _validated(model: type[Model], settings: Mapping[str, Any], prefix: str = "") -> Model:
+    """Return the settings as a model. Raises ConfigError with a line for each that does not fit."""
     try:
-        model.model_validate(_settings(settings))
+        return model.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(_problems(error, f"{where}.", model)) from None
-
-
-def _problems(error: ValidationError, prefix: str, model: type[BaseModel]) -> str:
-    lines = []
-    for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"])
-        text = f"{problem['msg']} (given: {problem['input']!r})"
-        if problem["type"] == "missing":
-            text = "is required and not set"
-        elif problem["type"] == "extra_forbidden":
-            text = f"no such option{did_you_mean(name, model.model_fields)}"
-        lines.append(f"{prefix}{name}: {text}")
-    return "\n".join(lines)
+        lines = []
+        for problem in error.errors():
+            name = ".".join(str(part) for part in problem["loc"])
+            text = f"{problem['msg']} (given: {problem['input']!r})"
+            if problem["type"] == "missing":
+                text = "is required and not set"
+            elif problem["type"] == "extra_forbidden":
+                text = f"no such option{did_you_mean(name, model.model_fields)}"
+            lines.append(f"{prefix}{name}: {text}")
+        raise ConfigError("\n".join(lines)) from None
 
 
 def _compose(root: str | None, options: Sequence[str]) -> dict[str, Any]:
     if undecodable := [option for option in options if encodable(option) != option]:
         raise ConfigError(f"{undecodable[0]!r}: not valid UTF-8, which records need")
+    GlobalHydra.instance().clear()  # a job of a multirun composes its settings anew
     with initialize_config_dir(str(CONF), version_base="1.3"):
         try:
             composed = OmegaConf.to_container(compose(root, with_new_methods(options)), resolve=True)

@@ -13,6 +13,7 @@ from rag_notes.config import (
     load_config,
 )
 from rag_notes.options import choices
+from rag_notes.types import InputError
 from tests.composed import composed, target
 
 
@@ -78,5 +79,5 @@ def test_parts_are_built_with_their_settings_and_paths_mean_the_current_folder(
     (tmp_path / "mine" / "model").mkdir(parents=True)  # of no model
     options = ["retriever=dense", "retriever.encoder.model=mine/model"]
     pytest.importorskip("onnxruntime", reason="the ONNX encoder needs the extra `dense`")
-    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/mine/model: an ONNX encoder needs"):
+    with pytest.raises(InputError, match=f"{tmp_path}/mine/model: an ONNX encoder needs"):
         build_retriever(load_config(options), dataset.corpus)
