@@ -19,7 +19,7 @@ from typing import Any
 from rag_notes.config import ConfigError, build_datasets, load_config
 from rag_notes.files import SHIPPED, here
 from rag_notes.llm.client import LLMError
-from rag_notes.options import CONF, GROUPS, choices, explain
+from rag_notes.options import CONF, GROUPS, choices
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.terminal import say
 from rag_notes.types import InputError, Passage
@@ -133,8 +133,8 @@ def reproduce(options: Sequence[str]) -> int:
     from rag_notes.studies.notebook import reproduce as execute_notebooks
 
     missing = 0
-    for notebook, missing_answers in execute_notebooks(options):
-        missing += missing_answers
+    for notebook, answers in execute_notebooks(options):
+        missing += answers
         say(f"{_relative(notebook)} and {notebook.with_suffix('.html').name}")
     if missing:
         say(f"{missing} answers are missing: the notebooks say why; the same command asks again", file=sys.stderr)
@@ -165,7 +165,7 @@ def run(options: Sequence[str], *, multirun: bool, check: bool) -> int:
 
 
 def _check(runs: Sequence[Any]) -> int:
-    """Say how many answers of runs agree with the published ones; returns 1 where some do not."""
+    """Say how many answers agree with the published ones; returns 1 where some do not."""
     from rag_notes.running.publish import check, published_like
 
     counts = sum((check(run, published_like(run)) for run in runs), Counter())
@@ -175,23 +175,16 @@ def _check(runs: Sequence[Any]) -> int:
 
 
 def _multirun(options: Sequence[str]) -> int:
-    """Run `rag-notes run` for each combination of the options that list several values, as Hydra's launcher says.
-
-    Returns the exit code of the first job that did not end well. Raises ConfigError for options that Hydra refuses.
-    """
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
+    """Run each combination of options that list several values as a job; returns the code of the first that failed."""
+    from rag_notes.config import hydra_of_conf
 
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            launcher: Any = GlobalHydra.instance().hydra
-            launcher.multirun("config", partial(_job, Path.cwd()), [*options])
+        with hydra_of_conf(options) as hydra:
+            hydra.multirun("config", partial(_job, Path.cwd()), [*options])
+    except ConfigError:
+        raise
     except JobError as error:
         return int(error.args[0])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, options)) from None
     except Exception as error:  # of a launcher, whichever it is: what a job has to say it says itself
         say(f"rag-notes: the launcher lost a job ({type(error).__name__}: {error})", file=sys.stderr)
         say("rag-notes: what is done is kept, the same command goes on", file=sys.stderr)
@@ -218,17 +211,15 @@ def _outcome(runs: Sequence[Any]) -> int:
     """Say which answers failed, the most frequent error first, and which runs stopped; returns the exit code."""
     import pandas as pd
 
-    frames = pd.concat([run.frame()[["error"]] for run in runs])
-    errors = frames["error"].dropna()
-    if len(errors):
-        say(f"{len(errors)} of {len(frames)} answers failed, for example", file=sys.stderr)
-        for text, number in errors.value_counts().head(3).items():
+    answers = pd.concat([run.frame()["error"] for run in runs])
+    if failed := answers.count():
+        say(f"{failed} of {len(answers)} answers failed, for example", file=sys.stderr)
+        for text, number in answers.value_counts().head(3).items():
             say(f"  {number} x {text}", file=sys.stderr)
         say("once the cause is mended the same command asks again", file=sys.stderr)
     stopped = [run.info.status for run in runs if not run.info.finished]
-    for status in stopped:
-        say(status, file=sys.stderr)
-    return 1 if len(errors) or stopped else 0
+    say(*stopped, sep="\n", end="\n" * bool(stopped), file=sys.stderr)
+    return int(bool(failed or stopped))
 
 
 def plan(options: Sequence[str]) -> None:
@@ -271,11 +262,11 @@ def show(run: str, method: str, question: str, *, call: int | None) -> None:
     asks = answered(trace.sample.trace)
     if call is None:
         say(trace, *(f"call {i}: {ask.stage}, key {ask.key}" for i, ask in enumerate(asks, 1)), sep="\n")
-        return
-    if not 1 <= call <= len(asks):
+    elif not 1 <= call <= len(asks):
         raise ConfigError(f"--call {call}: there are {len(asks)} calls")
-    ask = asks[call - 1]
-    say(f"stage {ask.stage}\nkey {ask.key}\n\n{ask.prompt}\n\n--- response ({ask.finish_reason})\n\n{ask.response}")
+    else:
+        ask = asks[call - 1]
+        say(f"stage {ask.stage}\nkey {ask.key}\n\n{ask.prompt}\n\n--- response ({ask.finish_reason})\n\n{ask.response}")
 
 
 def publish(runs: Sequence[str], *, into: str, method: Sequence[str] | None) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard, TypeVar, get_origin
@@ -41,9 +41,8 @@ class ConfigError(InputError):
 class Study(BaseModel, extra="forbid", strict=True):
     """A study: its name, its notebook, and the variants of methods that it adds.
 
-    A variant has the settings that differ from its `method`, and is left out where that is not chosen. `noise_percent`
-    are the shares of noise among the passages, `noise_from` says which passages are gold: annotated or retrieved ones.
-    `datasets` are those that it can be made of; empty, it is made of any.
+    A variant has the settings that differ from its `method`, and is left out where that is not chosen. `noise_from`
+    says which passages are gold: annotated or retrieved ones. `datasets` are those that fit; empty, all.
     """
 
     name: str
@@ -56,10 +55,7 @@ class Study(BaseModel, extra="forbid", strict=True):
 
 
 class Trained(BaseModel, extra="forbid", strict=True):
-    """What the model was trained on, as `rag-notes training-data` calls it, and the model that it was trained from.
-
-    `hybrid` and `retrieve_read` are Chain-of-Note's training data of these systems.
-    """
+    """What the model was trained on, as `rag-notes training-data` calls it, and the model that it was trained from."""
 
     data: Literal["dnalign", "content_filter", "chain_of_note", "retrieve_read", "hybrid"] | None = None
     base: str | None = None
@@ -173,10 +169,9 @@ def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> Indexe
     """Make the chosen retriever over a corpus that may be a file. Raises ConfigError where it needs no index."""
     target = _target(config.retriever)
     if not hasattr(target if inspect.isclass(target) else inspect.signature(target).return_annotation, "build_index"):
-        raise ConfigError(
-            "this retriever indexes a corpus by itself on first use, or is made of others that have a command each: "
-            "rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
-        )
+        commands = "rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
+        text = "this retriever indexes a corpus by itself on first use, or is made of others that have a command each"
+        raise ConfigError(f"{text}: {commands}")
     retriever: IndexedRetriever = call(config.retriever, corpus)
     return retriever
 
@@ -196,16 +191,12 @@ def build_llm(config: Config, *, offline: bool = False) -> LLM:
 
 
 def _stage_settings(config: Config, name: str) -> dict[str, Any]:
-    """Return the settings of the LLM for a stage: those of the main one, but for what is set.
-
-    Another model does not inherit what is true of the main one alone: the name by which it is served, and its prices.
-    """
-    stage = config.stages[name]
+    """Return the settings of the LLM for a stage: what is set, and what the main one has for it."""
+    stage, main = config.stages[name], config.llm
     if "_target_" in stage:
         return stage
-    if stage.get("model", config.llm["model"]) == config.llm["model"]:
-        return config.llm | stage
-    return {key: value for key, value in config.llm.items() if key not in _MODEL_ONLY} | stage
+    without = _MODEL_ONLY if stage.get("model", main["model"]) != main["model"] else ()
+    return {key: value for key, value in main.items() if key not in without} | stage
 
 
 def _build_llm(settings: Mapping[str, Any]) -> LLM:
@@ -228,7 +219,7 @@ def build_methods(config: Config) -> dict[str, Callable[..., Awaitable[str]]]:
 
 
 def build_method(config: Config, name: str, changes: Mapping[str, Any]) -> Callable[..., Awaitable[str]]:
-    """Return a method with its settings but for some changes, checked. Raises ConfigError where one does not fit."""
+    """Return a method with its settings but for some changes. Raises ConfigError where one does not fit."""
     chosen = config if name in config.method else load_config([f"method={name}"])
     settings = {**chosen.method[name], **changes}
     _check(f"method.{name}", settings, passed=2)
@@ -334,10 +325,17 @@ def _validated(model: type[Model], settings: Mapping[str, Any], prefix: str = ""
 def _compose(root: str | None, options: Sequence[str]) -> dict[str, Any]:
     if undecodable := [option for option in options if encodable(option) != option]:
         raise ConfigError(f"{undecodable[0]!r}: not valid UTF-8, which records need")
-    GlobalHydra.instance().clear()  # a job of a multirun composes its settings anew
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        try:
-            composed = OmegaConf.to_container(compose(root, with_new_methods(options)), resolve=True)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(explain(error, options)) from None
-    return composed  # type: ignore[return-value] # a file of conf/ has names and values
+    with hydra_of_conf(options):
+        composed: Any = OmegaConf.to_container(compose(root, with_new_methods(options)), resolve=True)
+    return dict(composed)
+
+
+@contextlib.contextmanager
+def hydra_of_conf(options: Sequence[str]) -> Iterator[Any]:
+    """Give Hydra, with conf/ to compose. Raises ConfigError where it refuses an option."""
+    GlobalHydra.instance().clear()  # of the multirun that this is a job of
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            yield GlobalHydra.instance().hydra
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, options)) from None
