@@ -19,11 +19,6 @@ class Found:
     score: float
     unread: bool = False
 
-    @property
-    def passage(self) -> Passage:
-        """The passage alone."""
-        return Passage(self.id, self.title, self.text)
-
 
 @dataclass(slots=True)
 class Search:
@@ -37,7 +32,7 @@ class Search:
     @property
     def read(self) -> list[Passage]:
         """The passages found that the method read."""
-        return [hit.passage for hit in self.hits if not hit.unread]
+        return [Passage(hit.id, hit.title, hit.text) for hit in self.hits if not hit.unread]
 
 
 @dataclass(slots=True)

@@ -85,20 +85,13 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Questions with the corpus they are asked of, which may be a file of any size that is not held in memory.
-
-    `corpus_kind` tells a given corpus from one pooled of the paragraphs of the questions' own file. Raises ValueError
-    on a name that is not fit for a file name.
-    """
+    """Questions with the corpus they are asked of, which may be a file of any size that is not held in memory."""
 
     name: str
     questions: tuple[Question, ...]
     corpus: Sequence[Passage]
     selection: Selection = "all"
-    corpus_kind: Literal["given", "pooled"] = "given"
-
-    def __post_init__(self) -> None:
-        _fit_for_files(self.name)
+    corpus_kind: Literal["given", "pooled"] = "given"  # pooled: of the paragraphs of the questions' own file
 
 
 @dataclass(frozen=True, slots=True)
