@@ -16,9 +16,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import yaml
+from hydra.core.hydra_config import HydraConfig
+
+import rag_notes
 from rag_notes.config import ConfigError, build_datasets, load_config
+from rag_notes.datasets.corpus import CorpusFile
+from rag_notes.events import answered
 from rag_notes.files import SHIPPED, here
 from rag_notes.llm.client import LLMError
+from rag_notes.llm.store import ResponseStore
 from rag_notes.options import CONF, GROUPS, choices
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.terminal import say
@@ -197,8 +204,6 @@ class JobError(Exception):
 
 
 def _job(folder: Path, _: Any) -> None:
-    from hydra.core.hydra_config import HydraConfig
-
     with contextlib.chdir(folder):  # a worker may have been started elsewhere
         code = main(["run", *HydraConfig.get().overrides.task])
     if code == 130:
@@ -231,15 +236,11 @@ def plan(options: Sequence[str]) -> None:
 
 def config(options: Sequence[str]) -> None:
     """Show every setting that these options give, as YAML"""
-    import yaml
-
     say(yaml.safe_dump(load_config(options).model_dump(), sort_keys=False, allow_unicode=True), end="")
 
 
 def list_(what: str) -> None:
     """List the methods, data sets or studies that there are"""
-    import rag_notes
-
     say(getattr(rag_notes, what)().to_string(index=False))
 
 
@@ -254,7 +255,6 @@ def runs(folder: str | None) -> None:
 
 def show(run: str, method: str, question: str, *, call: int | None) -> None:
     """Show what a method did on a question: its trace, or one call in full"""
-    from rag_notes.events import answered
     from rag_notes.report.trace import show_trace
     from rag_notes.running.records import load_run
 
@@ -284,8 +284,6 @@ def publish(runs: Sequence[str], *, into: str, method: Sequence[str] | None) -> 
 
 def store(action: str, store: str, file: Sequence[str], *, question: Sequence[str]) -> None:
     """Export or import stored responses, or drop some so that they are asked for again"""
-    from rag_notes.llm.store import ResponseStore
-
     if action == "drop" and not [*file, *question]:
         raise ConfigError("store drop needs keys, or --question TEXT that prompts contain")
     if action != "drop" and len(file) != 1:
@@ -314,16 +312,17 @@ def download(options: Sequence[str], *, into: Path, table: Path) -> int:
 
 def index(options: Sequence[str]) -> None:
     """Index the corpus of a data set, or of official files (corpus=hotpotqa), which is prepared first"""
-    from rag_notes.config import build_indexed_retriever, load_corpus
+    from rag_notes.config import build_indexed_retriever, call, load_settings
 
     prepared = [option for option in options if option.startswith(("corpus=", "corpus."))]
     if prepared and any(option.startswith(("dataset=", "dataset.")) for option in options):
         raise ConfigError("name a prepared corpus or data sets to index, not both: corpus=... or dataset=...")
     config = load_config([option for option in options if option not in prepared])
     if prepared:
-        prepare, file = load_corpus(prepared)
+        settings = load_settings("corpus", prepared, root="prepare")
+        file = CorpusFile(str(here() / settings["out"]), "corpus.out")
         if not Path(file.path).is_file():
-            facts = prepare()._asdict()
+            facts = call(settings)._asdict()
             say("{path}: {passages:,} passages, sha256 {sha256}".format(**facts))
             say("left out: {repeated:,} repeated, {empty:,} without text".format(**facts))
             if (difference := facts["passages"] - (facts["expected"] or facts["passages"])) != 0:

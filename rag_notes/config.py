@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from rag_notes.datasets.corpus import CorpusFile, cut
+from rag_notes.datasets.corpus import cut
 from rag_notes.files import here, here_or_shipped
 from rag_notes.llm.client import LLM
 from rag_notes.llm.errors import encodable
@@ -96,7 +96,6 @@ def load_config(options: Sequence[str] = ()) -> Config:
     if unfit := [name for name in config.dataset if study.datasets and name not in study.datasets]:
         raise ConfigError(f"dataset={unfit[0]}: the study {study.name} is made of {', '.join(study.datasets)} alone")
     _add_variants(config)
-    _check_trained(config)
     _check_parts(config)
     if config.baseline not in config.method:
         if config.baseline is not None and any(option.startswith("baseline=") for option in options):
@@ -124,7 +123,7 @@ def _add_variants(config: Config) -> None:
             config.method[name] = chosen[method] | {key: value for key, value in settings.items() if key != "method"}
 
 
-def _check_trained(config: Config) -> None:
+def _check_parts(config: Config) -> None:
     data, base = config.trained.data, config.trained.base
     if (data is None) != (base is None):
         raise ConfigError("trained: name the data and the model before training: trained.data=NAME trained.base=NAME")
@@ -132,9 +131,6 @@ def _check_trained(config: Config) -> None:
     if base is not None and all(settings.get("model") == base for settings in models):
         advice = "name the trained model, or +stages.NAME.model of one stage"
         raise ConfigError(f"llm.model={base}: is trained.base; {advice}")
-
-
-def _check_parts(config: Config) -> None:
     for name, settings in config.dataset.items():
         _check(f"dataset.{name}", settings, after=cut)
     for name, settings in config.method.items():
@@ -235,12 +231,6 @@ def load_settings(group: str, options: Sequence[str], root: str | None = None, *
     return settings
 
 
-def load_corpus(options: Sequence[str]) -> tuple[Callable[[], Any], CorpusFile]:
-    """Return the preparation of a corpus, such as `corpus=musique` names, to be called, and the file that it writes."""
-    settings = load_settings("corpus", options, root="prepare")
-    return partial(call, settings), CorpusFile(str(here() / settings["out"]), "corpus.out")
-
-
 def call(settings: Mapping[str, Any], *passed: Any) -> Any:
     """Call the target of settings with what is passed and with them; relative paths are those of `here`."""
     with contextlib.chdir(here()):
@@ -264,18 +254,18 @@ def _settings(part: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in part.items() if name not in ("_target_", "_partial_")}
 
 
-def _target(settings: Mapping[str, Any]) -> Callable[..., Any]:
-    """Import what `_target_` names, of the package or of a module in the current folder."""
+def _target(settings: Mapping[str, Any], where: str = "") -> Callable[..., Any]:
+    """Import what `_target_` of the settings at `where` names, of the package or of a module in the current folder."""
     if not isinstance(name := settings.get("_target_"), str):
-        raise ConfigError("name the function that it is, as MODULE.FUNCTION")
+        raise ConfigError(f"{where}._target_: name the function that it is, as MODULE.FUNCTION")
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.append(folder)  # behind all others, so that nothing that is installed is hidden
     try:
         target: Callable[..., Any] = pkgutil.resolve_name(":".join(name.rsplit(".", 1)))
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{name!r} cannot be imported ({error})") from None
+        raise ConfigError(f"{where}._target_: {name!r} cannot be imported ({error})") from None
     if not callable(target):
-        raise ConfigError(f"{name!r} is no function or class")
+        raise ConfigError(f"{where}._target_: {name!r} is no function or class")
     return target
 
 
@@ -284,10 +274,7 @@ def _check(where: str, settings: Mapping[str, Any], passed: int = 0, after: Call
 
     The first `passed` arguments are no settings. `after` is called with the result and with settings of its own.
     """
-    try:
-        parameters = list(inspect.signature(_target(settings)).parameters.items())[passed:]
-    except ConfigError as error:
-        raise ConfigError(f"{where}._target_: {error}") from None
+    parameters = list(inspect.signature(_target(settings, where)).parameters.items())[passed:]
     if after is not None:
         parameters += list(inspect.signature(after).parameters.items())[1:]
     fields: dict[str, Any] = {}

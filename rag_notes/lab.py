@@ -52,7 +52,9 @@ class Lab:
         own folder below `runs`, and what was asked once is not asked again. Raises ConfigError for a method or a
         question that there is not, otherwise as `rag_notes.running.evaluate.evaluate`.
         """
-        dataset = replace(self.dataset, questions=self._questions(questions))
+        every = self.dataset.questions
+        chosen = every[:questions] if questions is None or isinstance(questions, int) else map(self.question, questions)
+        dataset = replace(self.dataset, questions=tuple(chosen))
         async with build_llm(self.config) as llm:
             return await run_on(self.config, self._methods(methods), dataset, self.retriever, llm, progress=progress)
 
@@ -99,11 +101,6 @@ class Lab:
         variant = "_".join([name, *(f"{key}_{value}" for key, value in settings.items())])
         return variant, build_method(self.config, name, settings)
 
-    def _questions(self, questions: Sequence[str] | int | None) -> tuple[Question, ...]:
-        if questions is None or isinstance(questions, int):
-            return self.dataset.questions[:questions]
-        return tuple(map(self.question, questions))
-
 
 def open(  # noqa: A001 - as rn.open
     dataset: str = "world",
@@ -120,8 +117,8 @@ def open(  # noqa: A001 - as rn.open
     own are frames, mappings or records with the fields of `Question` and `Passage`. Raises ConfigError for an option
     that does not exist or does not fit, DataError where the data set's file is missing or malformed.
     """
-    named = {"llm": llm, "retriever": retriever, "limit": limit, "dataset": dataset if questions is None else None}
-    config = load_config([*(f"{name}={value}" for name, value in named.items() if value is not None), *options])
+    chosen = {"llm": llm, "retriever": retriever, "limit": limit, "dataset": dataset if questions is None else None}
+    config = load_config([*(f"{name}={value}" for name, value in chosen.items() if value is not None), *options])
     if questions is not None:
         records = _records(questions, Question, "questions")[: config.limit]
         data = Dataset("own", records, _records(() if passages is None else passages, Passage, "passages"))
