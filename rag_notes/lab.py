@@ -95,10 +95,8 @@ class Lab:
         if callable(method):
             return (method.func if isinstance(method, partial) else method).__name__, method
         settings = dict(method) if isinstance(method, Mapping) else {"method": method}
-        name = settings.pop("method")
-        if name not in choices("method"):
-            raise ConfigError(f"no method is called {name!r}{did_you_mean(str(name), choices('method'))}")
-        variant = "_".join([name, *(f"{key}_{value}" for key, value in settings.items())])
+        name = settings.pop("method", None)
+        variant = "_".join([str(name), *(f"{key}_{value}" for key, value in settings.items())])
         return variant, build_method(self.config, name, settings)
 
 

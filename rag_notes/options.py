@@ -56,8 +56,9 @@ def explain(error: Exception, options: Sequence[str]) -> str:
 
 def _option_names() -> set[str]:
     settings = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))
-    names = {*settings, *GROUPS, "training", "training_data"} - {"defaults", "hydra"}
-    for file in CONF.glob("*/**/*.yaml"):
+    groups = (*GROUPS, "training", "training_data")
+    names = {*settings, *groups} - {"defaults", "hydra"}
+    for file in (file for group in groups for file in (CONF / group).rglob("*.yaml")):
         group, *folders = file.relative_to(CONF).parent.parts
         settings = yaml.safe_load(file.read_text(encoding="utf-8"))
         path = [file.stem] if group in ("dataset", "method") else folders
