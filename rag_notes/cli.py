@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import inspect
 import os
 import shlex
 import shutil
@@ -15,19 +16,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rag_notes.config import (
-    ConfigError,
-    build_datasets,
-    build_indexed_retriever,
-    build_retriever,
-    call,
-    load_config,
-    load_corpus,
-    load_settings,
-)
+import yaml
+from hydra.core.hydra_config import HydraConfig
+
+import rag_notes
+from rag_notes.config import ConfigError, build_datasets, load_config
+from rag_notes.datasets.corpus import CorpusFile
+from rag_notes.events import answered
 from rag_notes.files import SHIPPED, here
 from rag_notes.llm.client import LLMError
-from rag_notes.options import CONF, GROUPS, choices, explain
+from rag_notes.llm.store import ResponseStore
+from rag_notes.options import CONF, GROUPS, choices
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.terminal import say
 from rag_notes.types import InputError, Passage
@@ -46,8 +45,38 @@ options are name=value, for example
   llm.max_cost=5                     stop cleanly when 5 dollars are spent
   retriever=elasticsearch            BM25 in a server or cluster, after rag-notes index
 every setting and its default: rag-notes config"""
-_COMMANDS: dict[str, tuple[Callable[..., int], Sequence["_Argument"]]] = {}
-_Argument = tuple[tuple[str, ...], dict[str, Any]]
+_ARGUMENTS: dict[str, dict[str, Any]] = {  # by the name of a parameter, with its command where others have it, too
+    "options": {"nargs": "*", "metavar": "name=value"},
+    "multirun": {"action": "store_true", "help": "a run for each value: dataset=mini,asqa limit=5,9"},
+    "check": {"action": "store_true", "help": "say how many answers agree with the published run of them"},
+    "what": {"choices": ["methods", "datasets", "studies"]},
+    "runs.folder": {"nargs": "?", "metavar": "FOLDER", "help": "where they lie (default: the runs' folder)"},
+    "run": {"metavar": "RUN", "help": "a run's folder, for example runs/NAME"},
+    "show.method": {"metavar": "METHOD"},
+    "show.question": {"metavar": "QUESTION", "help": "its id"},
+    "call": {"type": int, "metavar": "N", "help": "the N-th call: key, prompt and response in full"},
+    "publish.runs": {"nargs": "+", "metavar": "RUN", "help": "a run's folder, or a training's"},
+    "publish.into": {"required": True, "metavar": "FOLDER", "help": "for example data/results"},
+    "publish.method": {"action": "append", "metavar": "NAME", "help": "this method alone (default: all)"},
+    "action": {"choices": ["export", "import", "drop"]},
+    "store": {"help": "the store, for example .cache/responses.sqlite"},
+    "file": {"nargs": "*", "help": "JSON lines, .jsonl or .jsonl.xz (export, import); keys (drop)"},
+    "store.question": {"action": "append", "default": [], "metavar": "TEXT", "help": "that prompts contain (drop)"},
+    "download.options": {
+        "nargs": "*",
+        "metavar": "name=value",
+        "help": "dataset=musique, corpus=[hotpotqa,crud]; none: list",
+    },
+    "into": {"default": Path(), "type": Path, "metavar": "FOLDER", "help": "with data/ (default: the current one)"},
+    "table": {"default": CONF / "downloads.yaml", "type": Path, "metavar": "FILE", "help": "of addresses"},
+    "retriever": {"action": "append", "metavar": "OPTIONS", "help": 'with settings: "dense retriever.dtype=float16"'},
+    "top_k": {"type": int, "default": 5, "metavar": "K", "help": "passages looked at (default: 5)"},
+    "training_data.name": {"choices": choices("training_data")},
+    "test": {"action": "append", "required": True, "metavar": "OPTIONS", "help": "a data set to be tested on"},
+    "plan": {"action": "store_true", "help": "say what it takes and how much of it is stored; ask nothing"},
+    "train.name": {"choices": choices("training")},
+    "notebooks.folder": {"type": Path, "metavar": "FOLDER", "help": "a new one, for example my_notebooks"},
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,9 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = vars(typed)
     if rest:  # options behind a flag, which argparse takes in one piece only
         settings["options"] = [*settings["options"], *rest]
-    function: Callable[..., int] = settings.pop("function")
+    function: Callable[..., int | None] = settings.pop("function")
     try:
-        return function(**settings)
+        return function(**settings) or 0
     except (InputError, LLMError, RetrieverError, ImportError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # the reader of the output, such as head, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -83,18 +112,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
 
 
-def _argument(*names: str, **settings: Any) -> _Argument:
-    return names, settings
-
-
-def _command(*arguments: _Argument) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    def register(function: Callable[..., int]) -> Callable[..., int]:
-        _COMMANDS[function.__name__.strip("_").replace("_", "-")] = function, arguments
-        return function
-
-    return register
-
-
 def _parser() -> argparse.ArgumentParser:
     groups = "\n".join(f"  {group:<10}{', '.join(choices(group))}" for group in GROUPS)
     plain = argparse.RawDescriptionHelpFormatter
@@ -106,21 +123,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"rag-notes {version('rag-notes')}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (function, arguments) in _COMMANDS.items():
+    for command, function in _COMMANDS.items():
         text = str(function.__doc__)
-        examples = _EXAMPLES if _OPTIONS in arguments else None
-        added = subparsers.add_parser(name, help=text, description=text, epilog=examples, formatter_class=plain)
+        added = subparsers.add_parser(command, help=text, description=text, formatter_class=plain)
         added.set_defaults(function=function)
-        for names, settings in arguments:
-            added.add_argument(*names, **settings)
+        for name, parameter in inspect.signature(function).parameters.items():
+            flags = [f"--{name.replace('_', '-')}"] if parameter.kind is parameter.KEYWORD_ONLY else [name]
+            key = f"{function.__name__}.{name}" if f"{function.__name__}.{name}" in _ARGUMENTS else name
+            added.add_argument(*(["-m"] if name == "multirun" else []), *flags, **_ARGUMENTS[key])
+            added.epilog = _EXAMPLES if key == "options" else added.epilog
     return parser
 
 
-_OPTIONS = _argument("options", nargs="*", metavar="name=value")
-_RUN = _argument("run", metavar="RUN", help="a run's folder, for example runs/NAME")
-
-
-@_command(_OPTIONS)
 def reproduce(options: Sequence[str]) -> int:
     """Execute the notebook of a study, study=NAME or study=FILE.ipynb, or of all: tables, figures and pages"""
     from rag_notes.studies.notebook import reproduce as execute_notebooks
@@ -142,12 +156,7 @@ def _relative(path: Path) -> Path:
     return path.relative_to(here()) if path.is_relative_to(here()) else path
 
 
-@_command(
-    _OPTIONS,
-    _argument("-m", "--multirun", action="store_true", help="a run for each value: dataset=mini,asqa limit=5,9"),
-    _argument("--check", action="store_true", help="say how many answers agree with the published run of them"),
-)
-def run(options: Sequence[str], multirun: bool, check: bool) -> int:
+def run(options: Sequence[str], *, multirun: bool, check: bool) -> int:
     """Evaluate methods on questions, without a notebook; the same command goes on where it stopped"""
     if multirun:
         if check:
@@ -167,7 +176,7 @@ def run(options: Sequence[str], multirun: bool, check: bool) -> int:
 
 
 def _check(runs: Sequence[Any]) -> int:
-    """Say how many answers of runs agree with the published ones; returns 1 where some do not."""
+    """Say how many answers agree with the published ones; returns 1 where some do not."""
     from rag_notes.running.publish import check, published_like
 
     counts = sum((check(run, published_like(run)) for run in runs), Counter())
@@ -177,30 +186,20 @@ def _check(runs: Sequence[Any]) -> int:
 
 
 def _multirun(options: Sequence[str]) -> int:
-    """Run `rag-notes run` for each combination of the options that list several values, as Hydra's launcher says.
+    """Run each combination of options that list several values as a job; returns the code of the first that failed."""
+    from rag_notes.config import hydra_of_conf
 
-    Returns the exit code of the first job that did not end well. Raises ConfigError for options that Hydra refuses.
-    """
-    import hydra
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    typed, sys.argv = sys.argv, ["rag-notes", "--multirun", *options]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises what it would otherwise print before it exits
     try:
-        hydra.main(str(CONF), "config", "1.3")(partial(_job, Path.cwd()))()
+        with hydra_of_conf(options) as hydra:
+            hydra.multirun("config", partial(_job, Path.cwd()), [*options])
+    except ConfigError:
+        raise
     except JobError as error:
         return int(error.args[0])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, options)) from None
     except Exception as error:  # of a launcher, whichever it is: what a job has to say it says itself
         say(f"rag-notes: the launcher lost a job ({type(error).__name__}: {error})", file=sys.stderr)
         say("rag-notes: what is done is kept, the same command goes on", file=sys.stderr)
         return 1
-    finally:
-        sys.argv = typed
-        GlobalHydra.instance().clear()
     return 0
 
 
@@ -209,13 +208,8 @@ class JobError(Exception):
 
 
 def _job(folder: Path, _: Any) -> None:
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.hydra_config import HydraConfig
-
-    options = list(HydraConfig.get().overrides.task)
-    GlobalHydra.instance().clear()  # the job composes its settings anew
     with contextlib.chdir(folder):  # a worker may have been started elsewhere
-        code = main(["run", *options])
+        code = main(["run", *HydraConfig.get().overrides.task])
     if code == 130:
         raise KeyboardInterrupt
     if code:
@@ -226,66 +220,45 @@ def _outcome(runs: Sequence[Any]) -> int:
     """Say which answers failed, the most frequent error first, and which runs stopped; returns the exit code."""
     import pandas as pd
 
-    frames = pd.concat([run.frame()[["error"]] for run in runs])
-    errors = frames["error"].dropna()
-    if len(errors):
-        say(f"{len(errors)} of {len(frames)} answers failed, for example", file=sys.stderr)
-        for text, number in errors.value_counts().head(3).items():
+    answers = pd.concat([run.frame()["error"] for run in runs])
+    if failed := answers.count():
+        say(f"{failed} of {len(answers)} answers failed, for example", file=sys.stderr)
+        for text, number in answers.value_counts().head(3).items():
             say(f"  {number} x {text}", file=sys.stderr)
         say("once the cause is mended the same command asks again", file=sys.stderr)
     stopped = [run.info.status for run in runs if not run.info.finished]
-    for status in stopped:
-        say(status, file=sys.stderr)
-    return 1 if len(errors) or stopped else 0
+    say(*stopped, sep="\n", end="\n" * bool(stopped), file=sys.stderr)
+    return int(bool(failed or stopped))
 
 
-@_command(_OPTIONS)
-def plan(options: Sequence[str]) -> int:
+def plan(options: Sequence[str]) -> None:
     """Say what a study will take: calls, tokens, money, time, and how much of it is stored"""
     from rag_notes.studies.plan import plan as make_plan
 
     say(asyncio.run(make_plan(load_config(options))))
-    return 0
 
 
-@_command(_OPTIONS)
-def config(options: Sequence[str]) -> int:
+def config(options: Sequence[str]) -> None:
     """Show every setting that these options give, as YAML"""
-    import yaml
-
     say(yaml.safe_dump(load_config(options).model_dump(), sort_keys=False, allow_unicode=True), end="")
-    return 0
 
 
-@_command(_argument("what", choices=["methods", "datasets", "studies"]))
-def list_(what: str) -> int:
+def list_(what: str) -> None:
     """List the methods, data sets or studies that there are"""
-    import rag_notes
-
     say(getattr(rag_notes, what)().to_string(index=False))
-    return 0
 
 
-@_command(_argument("folder", nargs="?", metavar="FOLDER", help="where they lie (default: the runs' folder)"))
-def runs(folder: str | None) -> int:
+def runs(folder: str | None) -> None:
     """List the runs in a folder, the latest first"""
     from rag_notes.running.records import runs_table
 
     below = Path(folder) if folder else here() / load_config().runs
     table = runs_table(below)
     say(table.to_string(index=False) if len(table) else f"{below}: no runs; make one with `rag-notes run`")
-    return 0
 
 
-@_command(
-    _RUN,
-    _argument("method", metavar="METHOD"),
-    _argument("question", metavar="QUESTION", help="its id"),
-    _argument("--call", type=int, metavar="N", help="the N-th call: key, prompt and response in full"),
-)
-def show(run: str, method: str, question: str, call: int | None) -> int:
+def show(run: str, method: str, question: str, *, call: int | None) -> None:
     """Show what a method did on a question: its trace, or one call in full"""
-    from rag_notes.events import answered
     from rag_notes.report.trace import show_trace
     from rag_notes.running.records import load_run
 
@@ -293,20 +266,14 @@ def show(run: str, method: str, question: str, call: int | None) -> int:
     asks = answered(trace.sample.trace)
     if call is None:
         say(trace, *(f"call {i}: {ask.stage}, key {ask.key}" for i, ask in enumerate(asks, 1)), sep="\n")
-        return 0
-    if not 1 <= call <= len(asks):
+    elif not 1 <= call <= len(asks):
         raise ConfigError(f"--call {call}: there are {len(asks)} calls")
-    ask = asks[call - 1]
-    say(f"stage {ask.stage}\nkey {ask.key}\n\n{ask.prompt}\n\n--- response ({ask.finish_reason})\n\n{ask.response}")
-    return 0
+    else:
+        ask = asks[call - 1]
+        say(f"stage {ask.stage}\nkey {ask.key}\n\n{ask.prompt}\n\n--- response ({ask.finish_reason})\n\n{ask.response}")
 
 
-@_command(
-    _argument("runs", nargs="+", metavar="RUN", help="a run's folder, or a training's"),
-    _argument("--into", required=True, metavar="FOLDER", help="for example data/results"),
-    _argument("--method", action="append", metavar="NAME", help="this method alone (default: all)"),
-)
-def publish(runs: Sequence[str], into: str, method: Sequence[str] | None) -> int:
+def publish(runs: Sequence[str], *, into: str, method: Sequence[str] | None) -> None:
     """Write runs without a word of their questions and passages, so that they may be given away"""
     from rag_notes.running.publish import publish as publish_runs
     from rag_notes.training.cards import RECIPE, publish_training
@@ -317,19 +284,10 @@ def publish(runs: Sequence[str], into: str, method: Sequence[str] | None) -> int
     others = [folder for folder in runs if folder not in trainings]
     names = publish_runs(others, into, method) if others else []
     say(*names, *(publish_training(folder, into) for folder in trainings), sep="\n")
-    return 0
 
 
-@_command(
-    _argument("action", choices=["export", "import", "drop"]),
-    _argument("store", help="the store, for example .cache/responses.sqlite"),
-    _argument("file", nargs="*", help="JSON lines, .jsonl or .jsonl.xz (export, import); keys (drop)"),
-    _argument("--question", action="append", default=[], metavar="TEXT", help="that prompts contain (drop)"),
-)
-def store(action: str, store: str, file: Sequence[str], question: Sequence[str]) -> int:
+def store(action: str, store: str, file: Sequence[str], *, question: Sequence[str]) -> None:
     """Export or import stored responses, or drop some so that they are asked for again"""
-    from rag_notes.llm.store import ResponseStore
-
     if action == "drop" and not [*file, *question]:
         raise ConfigError("store drop needs keys, or --question TEXT that prompts contain")
     if action != "drop" and len(file) != 1:
@@ -341,55 +299,42 @@ def store(action: str, store: str, file: Sequence[str], question: Sequence[str])
         say(f"{responses.import_jsonl(file[0])} responses added")
     else:
         say(f"{responses.drop(file, question)} responses dropped")
-    return 0
 
 
-@_command(
-    _argument("options", nargs="*", metavar="name=value", help="dataset=musique, corpus=[hotpotqa,crud]; none: list"),
-    _argument("--into", default=Path(), type=Path, metavar="FOLDER", help="with data/ (default: the current one)"),
-    _argument("--table", default=CONF / "downloads.yaml", type=Path, metavar="FILE", help="of addresses"),
-)
-def download(options: Sequence[str], into: Path, table: Path) -> int:
+def download(options: Sequence[str], *, into: Path, table: Path) -> int:
     """Download official files, checked by their SHA-256; without options list them with their licences"""
     from rag_notes import download as downloads
 
-    files = downloads.load_downloads(table)
+    available = downloads.load_downloads(table)
     if not options:
-        say(downloads.overview(files, into))
+        say(downloads.overview(available, into))
         return 0
-    failures = downloads.download(downloads.choose(files, options), into)
-    if failures:
+    if failures := downloads.download(downloads.choose(available, options), into):
         say(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
     return int(bool(failures))
 
 
-@_command(_OPTIONS)
-def index(options: Sequence[str]) -> int:
+def index(options: Sequence[str]) -> None:
     """Index the corpus of a data set, or of official files (corpus=hotpotqa), which is prepared first"""
+    from rag_notes.config import build_indexed_retriever, call, load_settings
+
     prepared = [option for option in options if option.startswith(("corpus=", "corpus."))]
     if prepared and any(option.startswith(("dataset=", "dataset.")) for option in options):
         raise ConfigError("name a prepared corpus or data sets to index, not both: corpus=... or dataset=...")
     config = load_config([option for option in options if option not in prepared])
-    corpora: list[Iterable[Passage]] = []
     if prepared:
-        prepare, file = load_corpus(prepared)
+        settings = load_settings("corpus", prepared, root="prepare")
+        file = CorpusFile(str(here() / settings["out"]), "corpus.out")
         if not Path(file.path).is_file():
-            say(prepare())
-        corpora.append(file)
-    else:
-        corpora += [dataset.corpus for dataset in build_datasets(config)]
+            say(call(settings))
+    corpora: list[Iterable[Passage]] = [file] if prepared else [data.corpus for data in build_datasets(config)]
     for corpus in corpora:
         say(build_indexed_retriever(config, corpus).build_index())
-    return 0
 
 
-@_command(
-    _OPTIONS,
-    _argument("--retriever", action="append", metavar="OPTIONS", help='with settings: "dense retriever.dtype=float16"'),
-    _argument("--top-k", type=int, default=5, metavar="K", help="passages looked at (default: 5)"),
-)
-def retrieval(options: Sequence[str], retriever: Sequence[str] | None, top_k: int) -> int:
+def retrieval(options: Sequence[str], *, retriever: Sequence[str] | None, top_k: int) -> None:
     """Compare retrievers by the evidence that they find for each question"""
+    from rag_notes.config import build_retriever
     from rag_notes.report.retrieval import retrieval_table
 
     if top_k < 1:
@@ -401,26 +346,19 @@ def retrieval(options: Sequence[str], retriever: Sequence[str] | None, top_k: in
         for dataset in build_datasets(first)
     ]
     say(retrieval_table(retrievers, top_k, confidence=first.confidence, resamples=first.resamples))
-    return 0
 
 
-@_command(
-    _argument("name", choices=choices("training_data"), metavar="NAME", help=", ".join(choices("training_data"))),
-    _OPTIONS,
-    _argument("--test", action="append", required=True, metavar="OPTIONS", help="a data set to be tested on"),
-    _argument("--plan", action="store_true", help="say what it takes and how much of it is stored; ask nothing"),
-)
-def training_data(name: str, options: Sequence[str], test: Sequence[str], plan: bool) -> int:
+def training_data(name: str, options: Sequence[str], *, test: Sequence[str], plan: bool) -> None:
     """Make training data from a data set; what --test names ("dataset=hotpotqa limit=300") is kept out of it"""
     from rag_notes.training.data import make_training_data
 
     say(asyncio.run(make_training_data(name, options, test, plan=plan)))
-    return 0
 
 
-@_command(_argument("name", choices=choices("training"), metavar="NAME", help=", ".join(choices("training"))), _OPTIONS)
-def train(name: str, options: Sequence[str]) -> int:
+def train(name: str, options: Sequence[str]) -> None:
     """Train a model on training data: model=FOLDER out=FOLDER; the same command goes on where it stopped"""
+    from rag_notes.config import call, load_settings
+
     prefixed = (option if option.startswith("training.") else f"training.{option}" for option in options)
     settings = load_settings("training", [f"+training={name}", *prefixed])
     metrics = call(settings)
@@ -428,14 +366,20 @@ def train(name: str, options: Sequence[str]) -> int:
     say(f"{settings['out']}: {sizes}, {sum(metrics['too_long'].values())} left out as longer than max_length")
     for when in ("before", "after") if metrics["held_out"] else ():
         say(f"{when}: " + ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics[when].items())))
-    return 0
 
 
-@_command(_argument("folder", type=Path, metavar="FOLDER", help="a new one, for example my_notebooks"))
-def notebooks(folder: Path) -> int:
+def notebooks(folder: Path) -> None:
     """Copy the notebooks of the studies into a folder, to be opened and changed"""
     if folder.exists():
         raise InputError(f"{folder}: is there already; name a new folder")
     shutil.copytree(SHIPPED / "notebooks", folder, ignore=shutil.ignore_patterns(".*"))
     say(f"{folder}: open them with jupyter lab {folder}")
-    return 0
+
+
+_COMMANDS: dict[str, Callable[..., int | None]] = {
+    function.__name__.strip("_").replace("_", "-"): function
+    for function in (
+        *(reproduce, run, plan, config, list_, runs, show, publish, store, download, index, retrieval),
+        *(training_data, train, notebooks),
+    )
+}

@@ -4,18 +4,19 @@ import contextlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, get_origin
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from rag_notes.datasets.corpus import CorpusFile, cut
+from rag_notes.datasets.corpus import cut
 from rag_notes.files import here, here_or_shipped
 from rag_notes.llm.client import LLM
 from rag_notes.llm.errors import encodable
@@ -30,21 +31,19 @@ from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive,
 OmegaConf.register_new_resolver("shipped", here_or_shipped, replace=True)
 _MODEL_ONLY = ("served_as", "prompt_price", "completion_price")  # settings of an LLM that are true of one model alone
 _STRICT = ConfigDict(extra="forbid", strict=True)
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class ConfigError(InputError):
     """An option that does not exist or does not fit; the message names it and what would."""
 
 
-class Study(BaseModel):
+class Study(BaseModel, extra="forbid", strict=True):
     """A study: its name, its notebook, and the variants of methods that it adds.
 
-    A variant has the settings that differ from its `method`, and is left out where that is not chosen. `noise_percent`
-    are the shares of noise among the passages, `noise_from` says which passages are gold: annotated or retrieved ones.
-    `datasets` are those that it can be made of; empty, it is made of any.
+    A variant has the settings that differ from its `method`, and is left out where that is not chosen. `noise_from`
+    says which passages are gold: annotated or retrieved ones. `datasets` are those that fit; empty, all.
     """
-
-    model_config = _STRICT
 
     name: str
     notebook: str
@@ -55,22 +54,15 @@ class Study(BaseModel):
     datasets: list[str] = []
 
 
-class Trained(BaseModel):
-    """What the model was trained on, as `rag-notes training-data` calls it, and the model that it was trained from.
-
-    `hybrid` and `retrieve_read` are Chain-of-Note's training data of these systems.
-    """
-
-    model_config = _STRICT
+class Trained(BaseModel, extra="forbid", strict=True):
+    """What the model was trained on, as `rag-notes training-data` calls it, and the model that it was trained from."""
 
     data: Literal["dnalign", "content_filter", "chain_of_note", "retrieve_read", "hybrid"] | None = None
     base: str | None = None
 
 
-class Config(BaseModel):
+class Config(BaseModel, extra="forbid", strict=True):
     """The resolved configuration: the chosen parts as plain settings, checked, and the options of the whole."""
-
-    model_config = _STRICT
 
     dataset: dict[str, dict[str, Any]]
     retriever: dict[str, Any]
@@ -99,17 +91,11 @@ def load_config(options: Sequence[str] = ()) -> Config:
     """
     composed = _compose("config", options)
     composed["llm"].pop("prompts", None)  # the set that fits this LLM: what config.prompts is where nothing else is set
-    try:
-        config = Config.model_validate(composed)
-    except ValidationError as error:
-        raise ConfigError(_problems(error, "", Config)) from None
+    config = _validated(Config, composed)
     study = config.study
-    if unsuitable := [name for name in config.dataset if study.datasets and name not in study.datasets]:
-        raise ConfigError(
-            f"dataset={unsuitable[0]}: the study {study.name} is made of {', '.join(study.datasets)} alone"
-        )
+    if unfit := [name for name in config.dataset if study.datasets and name not in study.datasets]:
+        raise ConfigError(f"dataset={unfit[0]}: the study {study.name} is made of {', '.join(study.datasets)} alone")
     _add_variants(config)
-    _check_trained(config)
     _check_parts(config)
     if config.baseline not in config.method:
         if config.baseline is not None and any(option.startswith("baseline=") for option in options):
@@ -126,31 +112,25 @@ def load_study(name: str, options: Sequence[str] = ()) -> Config:
 
 def _add_variants(config: Config) -> None:
     """Put the study's variants behind the methods, each with its method's settings but for its own."""
-    chosen = dict(config.method)
+    chosen, names = dict(config.method), choices("method")
     for name, settings in config.study.variants.items():
         where, method = f"study.variants.{name}", settings.get("method")
-        if method not in choices("method"):
-            raise ConfigError(f"{where}.method: {method!r} is no method{did_you_mean(str(method), choices('method'))}")
+        if method not in names:
+            raise ConfigError(f"{where}.method: {method!r} is no method{did_you_mean(str(method), names)}")
         if name in chosen:
             raise ConfigError(f"{where}: a method has this name; give the variant another one")
         if method in chosen:
             config.method[name] = chosen[method] | {key: value for key, value in settings.items() if key != "method"}
 
 
-def _check_trained(config: Config) -> None:
+def _check_parts(config: Config) -> None:
     data, base = config.trained.data, config.trained.base
     if (data is None) != (base is None):
-        raise ConfigError(
-            "trained: name the data and the model before training: trained.data=dnalign trained.base=NAME"
-        )
+        raise ConfigError("trained: name the data and the model before training: trained.data=NAME trained.base=NAME")
     models = [config.llm, *(_stage_settings(config, name) for name in config.stages)]
     if base is not None and all(settings.get("model") == base for settings in models):
-        raise ConfigError(
-            f"llm.model={base}: is trained.base; name the trained model, or +stages.NAME.model of one stage"
-        )
-
-
-def _check_parts(config: Config) -> None:
+        advice = "name the trained model, or +stages.NAME.model of one stage"
+        raise ConfigError(f"llm.model={base}: is trained.base; {advice}")
     for name, settings in config.dataset.items():
         check(f"dataset.{name}", settings, after=cut)
     for name, settings in config.method.items():
@@ -168,12 +148,11 @@ def _check_parts(config: Config) -> None:
 
 def build_datasets(config: Config) -> list[Dataset]:
     """Read the chosen data sets, each cut by its `offset` and `limit`."""
-    return [_build_dataset(settings) for settings in config.dataset.values()]
-
-
-def _build_dataset(settings: Mapping[str, Any]) -> Dataset:
-    part = {name: settings[name] for name in ("offset", "limit") if name in settings}
-    return cut(call({name: value for name, value in settings.items() if name not in part}), **part)
+    datasets = []
+    for settings in config.dataset.values():
+        part = {name: settings[name] for name in ("offset", "limit") if name in settings}
+        datasets.append(cut(call({name: settings[name] for name in settings.keys() - part.keys()}), **part))
+    return datasets
 
 
 def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
@@ -183,46 +162,36 @@ def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
 
 
 def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> IndexedRetriever:
-    """Make the chosen retriever over a corpus that may be a file.
-
-    Raises ConfigError where the chosen retriever needs no `rag-notes index`.
-    """
-    target = _target(config.retriever)
-    if not hasattr(target if inspect.isclass(target) else inspect.signature(target).return_annotation, "build_index"):
-        raise ConfigError(
-            "this retriever indexes a corpus by itself on first use, or is made of others that have a command each: "
-            "rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
-        )
+    """Make the chosen retriever over a corpus that may be a file. Raises ConfigError where it needs no index."""
+    if not hasattr(_target(config.retriever), "build_index"):
+        commands = "rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
+        text = "this retriever indexes a corpus by itself on first use, or is made of others that have a command each"
+        raise ConfigError(f"{text}: {commands}")
     retriever: IndexedRetriever = call(config.retriever, corpus)
     return retriever
 
 
 def build_llm(config: Config, *, offline: bool = False) -> LLM:
-    """Make the chosen LLM, to be entered with `async with`, with those of single stages.
+    """Make the chosen LLM with those of single stages; offline only what is stored is answered.
 
-    Offline only what is stored is answered. A price comes from conf/prices.yaml where none is set.
+    A price comes from conf/prices.yaml where none is set.
     """
     llm = _build_llm(config.llm)
     llm.stages = {name: _build_llm(_stage_settings(config, name)) for name in config.stages}
     if config.trained.data is not None:
         llm.trained = {"trained_on": config.trained.data, "base": config.trained.base}
-    if offline:
-        for each in (llm, *llm.stages.values()):
-            each.base_url = None
+    for each in (llm, *llm.stages.values()) if offline else ():
+        each.base_url = None
     return llm
 
 
 def _stage_settings(config: Config, name: str) -> dict[str, Any]:
-    """Return the settings of the LLM for a stage: those of the main one, but for what is set.
-
-    Another model does not inherit what is true of the main one alone: the name by which it is served, and its prices.
-    """
-    stage = config.stages[name]
+    """Return the settings of the LLM for a stage: what is set, and what the main one has for it."""
+    stage, main = config.stages[name], config.llm
     if "_target_" in stage:
         return stage
-    if stage.get("model", config.llm["model"]) == config.llm["model"]:
-        return config.llm | stage
-    return {key: value for key, value in config.llm.items() if key not in _MODEL_ONLY} | stage
+    without = _MODEL_ONLY if stage.get("model", main["model"]) != main["model"] else ()
+    return {key: value for key, value in main.items() if key not in without} | stage
 
 
 def _build_llm(settings: Mapping[str, Any]) -> LLM:
@@ -245,11 +214,11 @@ def build_methods(config: Config) -> dict[str, Callable[..., Awaitable[str]]]:
 
 
 def build_method(config: Config, name: str, changes: Mapping[str, Any]) -> Callable[..., Awaitable[str]]:
-    """Return a method with its settings but for some changes, checked. Raises ConfigError where one does not fit."""
+    """Return a method with its settings but for some changes. Raises ConfigError where one does not fit."""
     chosen = config if name in config.method else load_config([f"method={name}"])
     settings = {**chosen.method[name], **changes}
     check(f"method.{name}", settings, passed=2)
-    return partial(_target(settings), **_arguments(settings))
+    return _bound(settings)
 
 
 def load_settings(group: str, options: Sequence[str], root: str | None = None, **call_form: Any) -> dict[str, Any]:
@@ -263,26 +232,19 @@ def load_settings(group: str, options: Sequence[str], root: str | None = None, *
     return settings
 
 
-def load_corpus(options: Sequence[str]) -> tuple[Callable[[], Any], CorpusFile]:
-    """Return the preparation of a corpus, such as `corpus=musique` names, to be called, and the file that it writes."""
-    settings = load_settings("corpus", options, root="prepare")
-    return partial(call, settings), CorpusFile(str(here() / settings["out"]), "corpus.out")
-
-
 def call(settings: Mapping[str, Any], *passed: Any) -> Any:
     """Call the target of settings with what is passed and with them; relative paths are those of `here`."""
     with contextlib.chdir(here()):
-        return _target(settings)(*passed, **_arguments(settings))
+        return _bound(settings)(*passed)
 
 
-def _arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with every part among them built; a partial one is called by its owner."""
+def _bound(settings: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the target with its settings, every part among them built; a partial one is called by its owner."""
     arguments = _settings(settings)
     for name, value in arguments.items():
         if _is_part(value):
-            part = partial(_target(value), **_arguments(value))
-            arguments[name] = part if value.get("_partial_") else part()
-    return arguments
+            arguments[name] = _bound(value) if value.get("_partial_") else _bound(value)()
+    return partial(_target(settings), **arguments)
 
 
 def _is_part(value: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -293,31 +255,27 @@ def _settings(part: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in part.items() if name not in ("_target_", "_partial_")}
 
 
-def _target(settings: Mapping[str, Any]) -> Callable[..., Any]:
-    """Import what `_target_` names, of the package or of a module in the current folder."""
+def _target(settings: Mapping[str, Any], where: str = "") -> Callable[..., Any]:
+    """Import what `_target_` of the settings at `where` names, of the package or of a module in the current folder."""
     if not isinstance(name := settings.get("_target_"), str):
-        raise ConfigError("name the function that it is, as MODULE.FUNCTION")
+        raise ConfigError(f"{where}._target_: name the function that it is, as MODULE.FUNCTION")
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.append(folder)  # behind all others, so that nothing that is installed is hidden
     try:
         target: Callable[..., Any] = pkgutil.resolve_name(":".join(name.rsplit(".", 1)))
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{name!r} cannot be imported ({error})") from None
+        raise ConfigError(f"{where}._target_: {name!r} cannot be imported ({error})") from None
     if not callable(target):
-        raise ConfigError(f"{name!r} is no function or class")
+        raise ConfigError(f"{where}._target_: {name!r} is no function or class")
     return target
 
 
 def check(where: str, settings: Mapping[str, Any], *, passed: int = 0, after: Callable[..., Any] | None = None) -> None:
     """Check settings against the annotated arguments of their target: the signature is the schema.
 
-    The first `passed` arguments are not settings: they are given when the target is called. `after` is called with what
-    the target returns and with settings of its own.
+    The first `passed` arguments are no settings. `after` is called with the result and with settings of its own.
     """
-    try:
-        parameters = list(inspect.signature(_target(settings)).parameters.items())[passed:]
-    except ConfigError as error:
-        raise ConfigError(f"{where}._target_: {error}") from None
+    parameters = list(inspect.signature(_target(settings, where)).parameters.items())[passed:]
     if after is not None:
         parameters += list(inspect.signature(after).parameters.items())[1:]
     fields: dict[str, Any] = {}
@@ -331,32 +289,40 @@ def check(where: str, settings: Mapping[str, Any], *, passed: int = 0, after: Ca
             annotation = Any
         annotation = Any if annotation is parameter.empty else annotation
         fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
-    model = create_model(where, __config__=_STRICT, **fields)
+    _validated(create_model(where, __config__=_STRICT, **fields), _settings(settings), f"{where}.")
+
+
+def _validated(model: type[Model], settings: Mapping[str, Any], prefix: str = "") -> Model:
+    """Return the settings as a model. Raises ConfigError with a line for each that does not fit."""
     try:
-        model.model_validate(_settings(settings))
+        return model.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(_problems(error, f"{where}.", model)) from None
-
-
-def _problems(error: ValidationError, prefix: str, model: type[BaseModel]) -> str:
-    lines = []
-    for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"])
-        text = f"{problem['msg']} (given: {problem['input']!r})"
-        if problem["type"] == "missing":
-            text = "is required and not set"
-        elif problem["type"] == "extra_forbidden":
-            text = f"no such option{did_you_mean(name, model.model_fields)}"
-        lines.append(f"{prefix}{name}: {text}")
-    return "\n".join(lines)
+        lines = []
+        for problem in error.errors():
+            name = ".".join(str(part) for part in problem["loc"])
+            text = f"{problem['msg']} (given: {problem['input']!r})"
+            if problem["type"] == "missing":
+                text = "is required and not set"
+            elif problem["type"] == "extra_forbidden":
+                text = f"no such option{did_you_mean(name, model.model_fields)}"
+            lines.append(f"{prefix}{name}: {text}")
+        raise ConfigError("\n".join(lines)) from None
 
 
 def _compose(root: str | None, options: Sequence[str]) -> dict[str, Any]:
     if undecodable := [option for option in options if encodable(option) != option]:
         raise ConfigError(f"{undecodable[0]!r}: not valid UTF-8, which records need")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        try:
-            composed = OmegaConf.to_container(compose(root, with_new_methods(options)), resolve=True)
-        except (HydraException, OmegaConfBaseException, ValueError) as error:  # the last: a number for a choice
-            raise ConfigError(explain(error, options)) from None
-    return composed  # type: ignore[return-value] # a file of conf/ has names and values
+    with hydra_of_conf(options):
+        composed: Any = OmegaConf.to_container(compose(root, with_new_methods(options)), resolve=True)
+    return dict(composed)
+
+
+@contextlib.contextmanager
+def hydra_of_conf(options: Sequence[str]) -> Iterator[Any]:
+    """Give Hydra, with conf/ to compose. Raises ConfigError where it refuses an option."""
+    GlobalHydra.instance().clear()  # of the multirun that this is a job of
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            yield GlobalHydra.instance().hydra
+    except (HydraException, OmegaConfBaseException, ValueError) as error:  # the last: a number for a choice
+        raise ConfigError(explain(error, options)) from None

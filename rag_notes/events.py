@@ -19,11 +19,6 @@ class Found:
     score: float
     unread: bool = False
 
-    @property
-    def passage(self) -> Passage:
-        """The passage alone."""
-        return Passage(self.id, self.title, self.text)
-
 
 @dataclass(slots=True)
 class Search:
@@ -37,15 +32,12 @@ class Search:
     @property
     def read(self) -> list[Passage]:
         """The passages found that the method read."""
-        return [hit.passage for hit in self.hits if not hit.unread]
+        return [Passage(hit.id, hit.title, hit.text) for hit in self.hits if not hit.unread]
 
 
 @dataclass(slots=True)
 class Ask:
-    """A prompt and the model's response, None where there was none; `stage` is the name of the prompt.
-
-    `key` is that of the response in the store; `logprobs` are (token, natural log probability) pairs where asked for.
-    """
+    """A prompt and the model's response, None where there was none; `stage` is the name of the prompt."""
 
     stage: str
     prompt: str
@@ -53,8 +45,8 @@ class Ask:
     finish_reason: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    key: str = ""
-    logprobs: list[tuple[str, float]] | None = None
+    key: str = ""  # of the response in the store
+    logprobs: list[tuple[str, float]] | None = None  # tokens with natural log probabilities, where asked for
     event: Literal["ask"] = "ask"
 
 
@@ -98,16 +90,12 @@ Event = Annotated[Ask | Search | Note | Decision | ParseFailure | Stop, Field(di
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a trace cost and where it went wrong.
-
-    `distinct_passages` are those read, `steps` the notes written after the first, `calls` the asks that were answered;
-    `truncated` are responses cut at the token limit.
-    """
+    """What a trace cost and where it went wrong; `truncated` are responses cut at the token limit."""
 
     searches: int = 0
-    distinct_passages: int = 0
-    steps: int = 0
-    calls: int = 0
+    distinct_passages: int = 0  # that were read
+    steps: int = 0  # notes written after the first
+    calls: int = 0  # that were answered
     prompt_tokens: int = 0
     completion_tokens: int = 0
     parse_failures: int = 0
@@ -127,10 +115,10 @@ def searches(trace: Iterable[Event]) -> list[Search]:
 
 def count(trace: Sequence[Event]) -> Counts:
     """Count what happened in a trace."""
-    asks, found = answered(trace), searches(trace)
+    asks, queries = answered(trace), searches(trace)
     return Counts(
-        searches=len(found),
-        distinct_passages=len({passage.id for search in found for passage in search.read}),
+        searches=len(queries),
+        distinct_passages=len({passage.id for search in queries for passage in search.read}),
         steps=max(0, sum(isinstance(event, Note) for event in trace) - 1),
         calls=len(asks),
         prompt_tokens=sum(ask.prompt_tokens for ask in asks),

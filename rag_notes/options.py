@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -50,34 +50,25 @@ def explain(error: Exception, options: Sequence[str]) -> str:
                     near = get_close_matches(choice, choices(group), n=3, cutoff=0.4) or choices(group)
                     hints.append(f"{group}={choice}: no such {group}; there is {', '.join(near)}")
         elif name not in known:
-            hints.append(f"{name}: no such option{did_you_mean(name, known, 0.6)}")
+            hints.append(f"{name}: no such option{did_you_mean(name, sorted(known), 0.6)}")
     return "\n".join(hints) or str(error)
 
 
-def _option_names() -> list[str]:
+def _option_names() -> set[str]:
     settings = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))
-    names = [name for name in settings if name not in ("defaults", "hydra")]
-    for group in (*GROUPS, "training", "training_data"):
-        names.append(group)
-        for choice in choices(group):
-            prefix = f"{group}.{choice}" if group in {"dataset", "method"} else group
-            names += _setting_names(CONF / group / f"{choice}.yaml", prefix)
-    return sorted(set(names))
+    groups = (*GROUPS, "training", "training_data")
+    names = {*settings, *groups} - {"defaults", "hydra"}
+    for file in (file for group in groups for file in (CONF / group).rglob("*.yaml")):
+        group, *folders = file.relative_to(CONF).parent.parts
+        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+        path = [file.stem] if group in ("dataset", "method") else folders
+        for part in ([], ["first"], ["second"]) if group == "retriever" else ([],):  # those of a hybrid
+            names |= {*_setting_names(settings.get(group, settings), ".".join([group, *part, *path]))}
+    return names
 
 
-def _setting_names(file: Path, prefix: str) -> Iterator[str]:
-    """Yield the paths of the settings in a file of conf/ and in those that it is made of."""
-    settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    for entry in settings.pop("defaults", []):
-        for name, choice in entry.items() if isinstance(entry, dict) else ():
-            if not name.startswith("override "):  # another choice of a group that is listed anyway
-                group, _, package = name.partition("@")
-                folder = CONF / group[1:] if group.startswith("/") else file.parent / group
-                yield from _setting_names(folder / f"{choice}.yaml", f"{prefix}.{package or group}")
-        if isinstance(entry, str) and entry != "_self_":
-            yield from _setting_names(file.with_name(f"{entry}.yaml"), prefix)
+def _setting_names(settings: dict[str, Any], prefix: str) -> Iterator[str]:
     for name, value in settings.items():
-        if not name.startswith("_"):
+        if not name.startswith("_") and name != "defaults":
             yield f"{prefix}.{name}"
-        if isinstance(value, dict):
-            yield from (f"{prefix}.{name}.{part}" for part in value if not part.startswith("_"))
+            yield from _setting_names(value, f"{prefix}.{name}") if isinstance(value, dict) else ()

@@ -4,7 +4,7 @@ Files of these names in conf/ of the current folder add to the package's, and wi
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import yaml
@@ -27,16 +27,6 @@ class Rate(Price):
     source: str
 
 
-def load_prices() -> dict[str, Rate]:
-    """Return the prices of models, in US dollars. Raises InputError where a file is not such a table."""
-    return _load("prices.yaml")
-
-
-def load_speeds() -> dict[str, Rate]:
-    """Return the measured speeds of models, in seconds of computing. Raises InputError as `load_prices`."""
-    return _load("speeds.yaml")
-
-
 def _load(name: str) -> dict[str, Rate]:
     files = [file for file in (CONF / name, here() / "conf" / name) if file.is_file()]
     return {model: rate for file in files for model, rate in _read(file, file.stat().st_mtime_ns).items()}
@@ -53,3 +43,9 @@ def _read(file: Path, _changed: int) -> dict[str, Rate]:
         problem = " ".join(str(error).split())
     example = 'NAME: {prompt: 0.15, completion: 0.6, date: "2026-01-31", source: "where this stands"}'
     raise InputError(f"{file}: {problem}; a line is meant such as {example}")
+
+
+load_prices = partial(_load, "prices.yaml")
+"""Return the prices of models, in US dollars. Raises InputError where a file is not such a table."""
+load_speeds = partial(_load, "speeds.yaml")
+"""Return the measured speeds of models, in seconds of computing. Raises InputError as `load_prices`."""

@@ -6,16 +6,13 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-PROGRESS_LINE = re.compile(r"^… .*\n?", re.MULTILINE)
-"""A line of `progress_bar` where there is no terminal."""
-
 # All that steers a terminal or turns the order of letters, and halves of surrogate pairs; line feed and tab stay.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
     """`text` with what a terminal would obey instead of showing it written out as its escape in Python."""
-    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+    return _STEERING.sub(lambda match: match[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def say(*texts: object, sep: str = " ", end: str = "\n", file: TextIO | None = None) -> None:
@@ -30,28 +27,12 @@ class _PlainLines:
         if line := text.strip():
             print(f"… {line}", file=sys.stderr, flush=True)
 
-    def flush(self) -> None:
-        pass
 
-
-def progress_bar(
-    told: str, total: int, *, initial: int = 0, unit: str, disable: bool = False, interval: float = 30.0
-) -> "tqdm[Any]":
-    """A progress bar headed `told`; where standard error is no terminal, a plain line every `interval` seconds."""
-    if sys.stderr.isatty():
-        return tqdm(desc=told, total=total, initial=initial, unit=unit, disable=disable, file=sys.stderr)
-    return tqdm(
-        desc=told,
-        total=total,
-        initial=initial,
-        unit=unit,
-        disable=disable,
-        file=_PlainLines(),
-        bar_format="{desc}: {n_fmt} of {total_fmt} {unit}s, {elapsed}<{remaining}{postfix}",
-        delay=interval,
-        mininterval=interval,
-        miniters=1,
-    )
+def progress_bar(title: str, total: int, *, unit: str, disable: bool = False, interval: float = 30.0) -> "tqdm[Any]":
+    """A progress bar; where standard error is no terminal, a plain line every `interval` seconds."""
+    lines: dict[str, Any] = {"file": _PlainLines(), "delay": interval, "mininterval": interval, "miniters": 1}
+    lines["bar_format"] = "{desc}: {n_fmt} of {total_fmt} {unit}s, {elapsed}<{remaining}{postfix}"
+    return tqdm(desc=title, total=total, unit=unit, disable=disable, **({} if sys.stderr.isatty() else lines))
 
 
 def tell(bar: "tqdm[Any]", text: str) -> None:

@@ -10,18 +10,12 @@ from pydantic import AfterValidator, BeforeValidator, Field
 Task = Literal["short", "yes_no", "long_form", "news"]
 Language = Literal["en", "zh"]
 
+# Types of settings, which pydantic checks.
 Positive = Annotated[int, Field(ge=1)]
-"""A setting that is a whole number of at least 1."""
-
 NonNegative = Annotated[int, Field(ge=0)]
-"""A setting that is a whole number of at least 0."""
-
 Probability = Annotated[float, Field(ge=0, le=1)]
-"""A setting between 0 and 1."""
-
-
-Repeats = Annotated[list[NonNegative], BeforeValidator(lambda given: given if isinstance(given, list) else [given])]
-"""A setting that is one index of a repetition, or a list of them."""
+Repeats = Annotated[list[NonNegative], BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
+"""One index of a repetition, or a list of them."""
 
 
 class InputError(ValueError):
@@ -30,10 +24,8 @@ class InputError(ValueError):
 
 def _fit_for_files(name: str) -> str:
     if not re.fullmatch(r"\w[\w.+ -]*", name):
-        raise ValueError(
-            "expected a name that file names can hold: a letter, digit or '_', then also '.', '+', '-' and spaces; "
-            f"found {name!r}"
-        )
+        rule = "a letter, digit or '_', then also '.', '+', '-' and spaces"
+        raise ValueError(f"expected a name that file names can hold: {rule}; found {name!r}")
     return name
 
 
@@ -93,20 +85,13 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Questions with the corpus they are asked of, which may be a file of any size that is not held in memory.
-
-    `corpus_kind` tells a given corpus from one pooled of the paragraphs of the questions' own file. Raises ValueError
-    on a name that is not fit for a file name.
-    """
+    """Questions with the corpus they are asked of, which may be a file of any size that is not held in memory."""
 
     name: str
     questions: tuple[Question, ...]
     corpus: Sequence[Passage]
     selection: Selection = "all"
-    corpus_kind: Literal["given", "pooled"] = "given"
-
-    def __post_init__(self) -> None:
-        _fit_for_files(self.name)
+    corpus_kind: Literal["given", "pooled"] = "given"  # pooled: of the paragraphs of the questions' own file
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def test_an_older_run_says_to_run_the_command_again(tmp_path: Path, capsys: pyte
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "run.json").write_text('{"scoring": "abc", "dataset": {"name": "mini"}}', encoding="utf-8")
     assert main(["show", str(tmp_path / "old"), "vanilla", "one"]) == 2
-    refused(capsys, "written by an earlier version")
+    refused(capsys, "run the same command again")
 
 
 def test_a_store_is_exported_imported_and_dropped_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ def test_a_run_is_a_frame_and_is_read_again(lab: rn.Lab) -> None:
 
 def test_what_there_is_not_is_named_with_what_there_is(lab: rn.Lab, tmp_path: Path) -> None:
     for methods, message in (
-        (["deepnot"], "no method is called 'deepnot'; did you mean deepnote"),
+        (["deepnot"], "method=deepnot: no such method; there is deepnote"),
         ([{"method": "deepnote", "max_stp": 1}], "method.deepnote.max_stp: no such option; did you mean max_step"),
         ([{"method": "deepnote", "max_step": "x"}], "method.deepnote.max_step: Input should be a valid integer"),
     ):

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import rag_notes.datasets as datasets
-from rag_notes.config import load_corpus
+from rag_notes.config import load_settings
 from rag_notes.datasets import DataError
 from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.datasets.prepare import chunks, crud_news, dpr, hotpotqa_abstracts, question_paragraphs
@@ -162,7 +162,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", choices("corpus"))
 def test_every_corpus_has_typed_settings_and_the_papers_size(name: str) -> None:
-    load_corpus([f"corpus={name}"])
+    load_settings("corpus", [f"corpus={name}"], root="prepare")
     settings = yaml.safe_load((CONF / "corpus" / f"{name}.yaml").read_text(encoding="utf-8"))
     rows = (SHIPPED / "data/paper/corpora.csv").read_text(encoding="utf-8").splitlines()[1:]
     papers = {row.split(",")[0]: int(row.split(",")[1]) for row in rows if not row.startswith("crud,")}

@@ -3,7 +3,7 @@
 from rag_notes.datasets.corpus import DataError
 from rag_notes.datasets.formats import asqa, crud, flashrag, nq_open, plain, realtimeqa, squad, triviaqa, webquestions
 from rag_notes.datasets.multi_hop import hotpotqa, ircot, musique, strategyqa, twowikimultihopqa
-from rag_notes.listing import make_callable
+from rag_notes.extras import make_callable
 
 __all__ = [
     "DataError", "asqa", "crud", "flashrag", "hotpotqa", "ircot", "musique", "nq_open", "plain", "realtimeqa", "squad",

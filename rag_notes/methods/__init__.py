@@ -1,5 +1,5 @@
 """The methods, one async function a file."""
 
-from rag_notes.listing import make_callable
+from rag_notes.extras import make_callable
 
 make_callable(__name__)

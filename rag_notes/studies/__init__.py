@@ -1,5 +1,5 @@
 """The studies, one file each that computes their frames."""
 
-from rag_notes.listing import make_callable
+from rag_notes.extras import make_callable
 
 make_callable(__name__)
