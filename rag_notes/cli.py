@@ -355,7 +355,7 @@ def download(options: Sequence[str], into: Path, table: Path) -> int:
         return 0
     failures = downloads.download(downloads.choose(files, options), into)
     if failures:
-        say(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
+        say(f"{len(failures)} files are missing, see above; the same command tries them again", file=sys.stderr)
     return int(bool(failures))
 
 

@@ -118,6 +118,7 @@ def test_chunks_lose_nothing_and_are_no_longer_than_asked(size: int) -> None:
     ("prepare", "file", "content", "message"),
     [
         (question_paragraphs, "in", b'{"paragraphs": []}\n{"paragraphs": [{"title": 3}]}\n', "in, line 2: Expected `s"),
+        (question_paragraphs, "in", b'{"context": []}\n', "in, line 1: Object missing required field `paragraphs`"),
         (question_paragraphs, "in", b"", "p.jsonl: not written, the files hold no passage"),
         (dpr, "in.tsv", b"id\ttext\ttitle\n1\tx\tT\n1\ty\tT\n", "line 2: the passage id '1' is already used"),
         (dpr, "in.tsv", b"id\ttext\ttitle\n1\tx\n", "line 2: expected 3 columns (id, text, title), found 2"),
