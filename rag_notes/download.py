@@ -115,7 +115,7 @@ def _unpack(archive: str, output: str, _: object, name: str) -> Any:
     processor = pooch.Unzip if archive.endswith(".zip") else pooch.Untar
     paths = processor()._all_members(archive)
     # macOS puts files of its own, with the same endings, in a folder beside.
-    matches = [path for path in paths if f"/{path}".endswith(f"/{name}") and not path.startswith("__MACOSX/")]
+    matches = [path for path in paths if f"/{path}".endswith(f"/{name}") and "__MACOSX/" not in path]
     if len(matches) != 1:
         raise InputError(f"{len(matches)} members end in {name}, one is expected: {sorted(paths)[:10]}")
     processor(matches, f"{output}.unpacked")(archive, "download", None)

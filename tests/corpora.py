@@ -1,11 +1,13 @@
-"""Small corpora, in English, Chinese and drawn at random, and an independent BM25 to rank them by."""
+"""Small corpora, in English, Chinese and drawn at random, files of them, and an independent BM25 to rank them by."""
 
+import json
 import math
 import random
 import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rag_notes.retrieval.bm25 import BM25, bm25
@@ -22,6 +24,15 @@ CHINESE = (
     Passage("z2", "京杭大运河", "大运河连接北京与杭州，全长约1794公里。"),
     Passage("z3", "机器学习", "研究人员用Transformers模型处理天文图像。"),
 )
+
+
+def write(path: Path, content: Any) -> str:
+    """A list as a JSON list or as lines, by the file's name; bytes as they are."""
+    if isinstance(content, list) and path.suffix == ".jsonl":
+        content = "\n".join(json.dumps(record, ensure_ascii=False) for record in content)
+    content = content if isinstance(content, (bytes, str)) else json.dumps(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
 
 
 def ids(hits: Sequence[Hit]) -> list[str]:

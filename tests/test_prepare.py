@@ -22,7 +22,7 @@ from rag_notes.files import SHIPPED
 from rag_notes.options import CONF, choices
 from rag_notes.retrieval.base import measure
 from rag_notes.types import Passage
-from tests.test_datasets_files import write
+from tests.corpora import write
 
 TSV = 'id\ttext\ttitle\n1\t"a ""b"" c"\tT\n2\tplain\tÜ\n'
 
@@ -37,31 +37,24 @@ def check(summary: str, passages: int, repeated: int, empty: int) -> tuple[Passa
     return corpus
 
 
-@pytest.mark.parametrize(
-    ("layout", "text"), [("hotpotqa", "One.Two."), ("twowikimultihopqa", "One. Two."), ("musique", "One.")]
-)
+@pytest.mark.parametrize(("layout", "separator"), [("hotpotqa", ""), ("twowikimultihopqa", " "), ("musique", " ")])
 def test_question_files_are_pooled_and_the_loader_finds_its_gold_in_them(
-    tmp_path: Path, layout: Any, text: str
+    tmp_path: Path, layout: Any, separator: str
 ) -> None:
-    record = {"_id": "1", "question": "q", "answer": "a", "type": "t", "supporting_facts": [["A", 0], ["B", 0]]}
-    dev: dict[str, Any] = record | {"context": [["A", ["One.", "Two."]], ["B", ["Three. "]]]}
-    test: dict[str, Any] = {"context": [["A", ["One.", "Two."]], ["A", ["Other."]], ["C", []]]}
-    if layout == "musique":
-        a, b, *others = [
-            {"title": t, "paragraph_text": x} for t, x in (("A", "One."), ("B", "Three."), ("A", "Other."))
-        ]
-        gold = [a | {"is_supporting": True}, b | {"is_supporting": True}]
-        dev = record | {"id": "2hop__1_2", "answerable": True, "paragraphs": gold}
-        test = {"paragraphs": [a, *others, {"title": "C", "paragraph_text": ""}]}
-    paths, out = (
-        [write(tmp_path / f"{n}.json", [part]) for n, part in enumerate((dev, test))],
-        str(tmp_path / "o/p.jsonl"),
-    )
+    def record(*parts: tuple[str, list[str]]) -> dict[str, Any]:
+        supports = [{"title": title, "paragraph_text": " ".join(part), "is_supporting": True} for title, part in parts]
+        return {"paragraphs": supports} if layout == "musique" else {"context": parts}
+
+    question = {"_id": "1", "id": "2hop__1_2", "question": "q", "answer": "a", "answerable": True, "type": "t"}
+    dev = question | {"supporting_facts": [["A", 0], ["B", 0]]} | record(("A", ["One.", "Two."]), ("B", ["Three."]))
+    test = record(("A", ["One.", "Two."]), ("A", ["Other."]), ("C", []))
+    paths = [write(tmp_path / f"{number}.json", [part]) for number, part in enumerate((dev, test))]
+    out = str(tmp_path / "o/p.jsonl")
     corpus = check(question_paragraphs(out, paths, layout=layout), passages=3, repeated=1, empty=1)
-    assert [(p.title, p.text) for p in corpus] == [("A", text), ("B", "Three."), ("A", "Other.")]
+    assert [(p.title, p.text) for p in corpus] == [("A", f"One.{separator}Two."), ("B", "Three."), ("A", "Other.")]
     # Both paragraphs of the title are in the corpus; only those of the question are gold.
-    (question,) = getattr(datasets, layout)(paths[0], corpus=out).questions
-    assert question.gold_ids == (corpus[0].id, corpus[1].id)
+    (loaded,) = getattr(datasets, layout)(paths[0], corpus=out).questions
+    assert loaded.gold_ids == (corpus[0].id, corpus[1].id)
 
 
 def archive(path: Path, files: dict[str, bytes]) -> str:
