@@ -110,7 +110,7 @@ def _bring(file: File, sources: Sequence[str], target: Path) -> None:
 
 def _unpack(archive: str, output: str, _: object, name: str) -> Any:
     """Write the member whose path ends in `name` to `output`; nothing else of the archive is unpacked."""
-    if archive.endswith(".gz"):
+    if archive.endswith(".gz") and not archive.endswith(".tar.gz"):
         return pooch.Decompress(name=output)(archive, "download", None)
     processor = pooch.Unzip if archive.endswith(".zip") else pooch.Untar
     paths = processor()._all_members(archive)

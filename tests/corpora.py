@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+import shutil
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -35,6 +36,14 @@ def write(path: Path, content: Any) -> str:
     return str(path)
 
 
+def pack(folder: Path, kind: str, files: dict[str, bytes]) -> str:
+    """An archive beside the folder, of a kind that shutil knows."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write(folder / name, content)
+    return shutil.make_archive(str(folder), kind, folder)
+
+
 def ids(hits: Sequence[Hit]) -> list[str]:
     return [hit.passage.id for hit in hits]
 
@@ -56,14 +65,10 @@ def plain_words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def lengths_of_lucene() -> list[int]:
-    """The length that each value of Lucene's byte stands for (org.apache.lucene.util.SmallFloat, byte4ToInt)."""
-    decoded = [0, 1, 2, 3, 4, 5, 6, 7] + [(8 + byte % 8) << (byte // 8 - 1) for byte in range(8, 256 - 24)]
-    return [*range(24), *(24 + length for length in decoded)]
-
-
 def kept_by_lucene(length: int) -> int:
-    table = lengths_of_lucene()
+    """The length that Lucene's byte keeps (org.apache.lucene.util.SmallFloat, byte4ToInt)."""
+    decoded = [0, 1, 2, 3, 4, 5, 6, 7] + [(8 + byte % 8) << (byte // 8 - 1) for byte in range(8, 256 - 24)]
+    table: list[int] = [*range(24), *(24 + length for length in decoded)]
     return table[bisect_right(table, length) - 1]
 
 

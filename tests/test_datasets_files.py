@@ -65,6 +65,7 @@ def test_a_malformed_record_is_refused_with_file_record_and_field(
     [
         (datasets.hotpotqa, "f.json", b'{"a": 1}', "f.json: Expected `array`, got `object`"),
         (datasets.hotpotqa, "f.json", b"", "f.json: Input data was truncated"),
+        (datasets.hotpotqa, "f.json", b"[" * 100_000, "f.json: maximum recursion depth exceeded"),
         (datasets.hotpotqa, "f.json", b"[3]", "f.json, record index 0: Expected `object`, got `int`"),
         (datasets.hotpotqa, "f.json", [HOTPOT], "f.json: holds none of the papers' 500 questions (dataset.hotpotqa."),
         (datasets.squad, "f.json", {"data": [ARTICLE | {"title": 3}]}, "f.json: Expected `str` … at `$.data[0].title`"),

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +16,7 @@ from rag_notes import download
 from rag_notes.download import Entry, File, load_downloads
 from rag_notes.options import CONF, choices
 from rag_notes.types import InputError
-from tests.corpora import write
+from tests.corpora import pack, write
 
 DEV = b"[1, 2]\n" * 300
 SHA256, MD5 = f"sha256:{hashlib.sha256(DEV).hexdigest()}", f"md5:{hashlib.md5(DEV).hexdigest()}"
@@ -27,31 +26,23 @@ ARCHIVES = ("a.zip", "a.tar", "a.tar.bz2", "a.gz")
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files by name, among them archives in which dev.json lies in a folder, beside what macOS adds."""
-    folder, content = tmp_path_factory.mktemp("served"), tmp_path_factory.mktemp("content")
-    for name, text in {"top/dev.json": DEV, "top/test.json": b"y", "__MACOSX/top/dev.json": b"x"}.items():
-        (content / name).parent.mkdir(parents=True, exist_ok=True)
-        write(content / name, text)
+    """A folder of files and of archives in which dev.json lies in a folder, beside what macOS adds."""
+    folder = tmp_path_factory.mktemp("served")
     for kind in ("zip", "tar", "bztar"):
-        shutil.make_archive(str(folder / "a"), kind, content)
+        pack(folder / "a", kind, {"top/dev.json": DEV, "top/test.json": b"y", "__MACOSX/top/dev.json": b"x"})
     for name, text in {"f": DEV, "cut": DEV, "other": b"other", "a.gz": gzip.compress(DEV)}.items():
         write(folder / name, text)
     return folder
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Of the file "cut" half is sent, and all of it is announced."""
-
     requests: list[str]
 
-    def copyfile(self, source: Any, outputfile: Any) -> None:
+    def copyfile(self, source: Any, outputfile: Any) -> None:  # of "cut" half is sent, and all of it is announced
         outputfile.write(source.read()[: len(DEV) // 2 if self.path == "/cut" else None])
 
     def log_request(self, *_: object) -> None:
         self.requests.append(self.path[1:])
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 import bz2
 import gzip
 import hashlib
-import io
 import json
-import tarfile
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from rag_notes.files import SHIPPED
 from rag_notes.options import CONF, choices
 from rag_notes.retrieval.base import measure
 from rag_notes.types import Passage
-from tests.corpora import write
+from tests.corpora import pack, write
 
 TSV = 'id\ttext\ttitle\n1\t"a ""b"" c"\tT\n2\tplain\tÜ\n'
 
@@ -57,15 +55,6 @@ def test_question_files_are_pooled_and_the_loader_finds_its_gold_in_them(
     assert loaded.gold_ids == (corpus[0].id, corpus[1].id)
 
 
-def archive(path: Path, files: dict[str, bytes]) -> str:
-    with tarfile.open(path, "w:bz2") as tar:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return str(path)
-
-
 def packed(*records: Any) -> bytes:
     return bz2.compress("".join(json.dumps(record) + "\n" for record in records).encode())
 
@@ -73,7 +62,7 @@ def packed(*records: Any) -> bytes:
 def test_hotpotqas_abstracts_are_read_through_both_layers(tmp_path: Path) -> None:
     one = packed({"id": 12, "title": "A", "text": ["One.", " Two."]}, {"id": 13, "title": "Void", "text": []})
     two = packed({"id": "7", "title": "B", "text": " Three. "}, {"id": 8, "title": "A", "text": ["One.", " Two."]})
-    path = archive(tmp_path / "w.tar.bz2", {"AA/wiki_00.bz2": one, "README": b"x", "AB/wiki_00.bz2": two})
+    path = pack(tmp_path / "w", "bztar", {"AA/wiki_00.bz2": one, "README": b"x", "AB/wiki_00.bz2": two})
     summary = hotpotqa_abstracts(str(tmp_path / "p.jsonl"), path, expected=4000)
     assert summary.endswith("; the papers count 4,000")
     corpus = check(summary, passages=3, repeated=0, empty=1)
@@ -132,13 +121,13 @@ def test_what_does_not_fit_is_named_and_an_earlier_result_is_kept(
 
 
 def test_an_archive_that_is_cut_off_or_malformed_is_named_with_the_place_in_it(tmp_path: Path) -> None:
-    path = archive(tmp_path / "w.tar.bz2", {"AA/w.bz2": packed({"id": 1, "title": "T", "text": ["x", 1]})})
-    with pytest.raises(DataError, match=r"w\.tar\.bz2, AA/w\.bz2, line 1: Expected `str`, got `int` - at `\$\.text\["):
+    path = pack(tmp_path / "w", "bztar", {"AA/w.bz2": packed({"id": 1, "title": "T", "text": ["x", 1]})})
+    with pytest.raises(DataError, match=r"w\.tar\.bz2, \./AA/w\.bz2, line 1: Expected `str`, got `int`"):
         hotpotqa_abstracts(str(tmp_path / "p.jsonl"), path)
     texts = [{"id": n, "title": "T", "text": hashlib.sha512(b"%d" % n).hexdigest()} for n in range(9999)]
-    whole = Path(archive(tmp_path / "w.tar.bz2", {"a.bz2": packed(*texts)}))
+    whole = Path(pack(tmp_path / "v", "bztar", {"a.bz2": packed(*texts)}))
     whole.write_bytes(whole.read_bytes()[:-300_000])
-    with pytest.raises(DataError, match=r"w\.tar\.bz2.*: cannot be read on \("):
+    with pytest.raises(DataError, match=r"v\.tar\.bz2.*: cannot be read on \("):
         hotpotqa_abstracts(str(tmp_path / "p.jsonl"), str(whole))
 
 
