@@ -25,10 +25,6 @@ class File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: str = ""
     members: list["File"] = []
 
-    def is_present(self, root: Path) -> bool:
-        """Whether the file, or all members of an archive, are below `root`."""
-        return all((root / file.path).is_file() for file in self.members or [self])
-
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True):
     """The files of a data set or corpus, their licence, and the page where a person finds them."""
@@ -58,28 +54,28 @@ def choose(entries: dict[str, Entry], options: Sequence[str]) -> dict[str, Entry
 
 
 def overview(entries: dict[str, Entry], root: Path) -> str:
-    """Describe what there is, a line an entry: name, known size, how much of it is below `root`, licence and page."""
+    """Describe what there is, a line an entry: name, known size, how many files are below `root`, licence and page."""
     lines = []
     for name, entry in entries.items():
         size = sum(file.size or 0 for file in entry.files) / 1e6
-        here = f"{sum(file.is_present(root) for file in entry.files)} of {len(entry.files)} files are here"
+        present = [(root / part.path).is_file() for file in entry.files for part in file.members or [file]]
+        here = f"{sum(present)} of {len(present)} files are here"
         lines.append(f"{name:<26}{size:>9,.1f} MB  {here:<24}{entry.licence}; {entry.page}")
     return "\n".join(lines)
 
 
 def download(entries: dict[str, Entry], root: Path) -> list[str]:
     """Bring the files of entries below `root`, checked and unpacked; return what failed."""
-    pooch.get_logger().setLevel("WARNING")  # what it does is said here
     failures = []
     for name, entry in entries.items():
         say(f"{name} (licence: {entry.licence})")
         for file in entry.files:
-            archive = root / file.path
+            archive, unpacked = root.absolute() / file.path, [root.absolute() / member.path for member in file.members]
             try:
-                if archive.exists() or not (file.members and file.is_present(root)):
+                if archive.exists() or not (unpacked and all(path.exists() for path in unpacked)):
                     _bring(file, file.urls, archive)
-                for member in file.members:
-                    _bring(member, [str(archive)], root / member.path)
+                for member, path in zip(file.members, unpacked, strict=True):
+                    _bring(member, [str(archive)], path)
             except InputError as error:
                 failures.append(f"{name}: {error}\n  by hand: put {archive.name} from {entry.page} at {archive}")
                 say(failures[-1])
