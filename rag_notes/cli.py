@@ -310,7 +310,7 @@ def download(options: Sequence[str], *, into: Path, table: Path) -> int:
         say(downloads.overview(available, into))
         return 0
     if failures := downloads.download(downloads.choose(available, options), into):
-        say(f"{len(failures)} files are missing, see above; the same command continues", file=sys.stderr)
+        say(f"{len(failures)} files are missing, see above; the same command tries them again", file=sys.stderr)
     return int(bool(failures))
 
 

@@ -76,9 +76,7 @@ def saying_full(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        part = part_of(path)
-        kept = f"; {part.stat().st_size:,} bytes are kept" if part.exists() else ""
-        problem = f"the disk is full or its quota is used up ({error.strerror}){kept}"
+        problem = f"the disk is full or its quota is used up ({error.strerror})"
         raise DiskFullError(f"{path}: {problem}; make room and run the same command again") from None
 
 

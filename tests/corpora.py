@@ -1,11 +1,14 @@
-"""Small corpora, in English, Chinese and drawn at random, and an independent BM25 to rank them by."""
+"""Small corpora, in English, Chinese and drawn at random, files of them, and an independent BM25 to rank them by."""
 
+import json
 import math
 import random
 import re
+import shutil
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rag_notes.retrieval.bm25 import BM25, bm25
@@ -22,6 +25,23 @@ CHINESE = (
     Passage("z2", "京杭大运河", "大运河连接北京与杭州，全长约1794公里。"),
     Passage("z3", "机器学习", "研究人员用Transformers模型处理天文图像。"),
 )
+
+
+def write(path: Path, content: Any) -> str:
+    """A list as a JSON list or as lines, by the file's name; bytes as they are."""
+    if isinstance(content, list) and path.suffix == ".jsonl":
+        content = "\n".join(json.dumps(record, ensure_ascii=False) for record in content)
+    content = content if isinstance(content, (bytes, str)) else json.dumps(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def pack(folder: Path, kind: str, files: dict[str, bytes]) -> str:
+    """An archive beside the folder, of a kind that shutil knows."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write(folder / name, content)
+    return shutil.make_archive(str(folder), kind, folder)
 
 
 def ids(hits: Sequence[Hit]) -> list[str]:
@@ -45,14 +65,10 @@ def plain_words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def lengths_of_lucene() -> list[int]:
-    """The length that each value of Lucene's byte stands for (org.apache.lucene.util.SmallFloat, byte4ToInt)."""
-    decoded = [0, 1, 2, 3, 4, 5, 6, 7] + [(8 + byte % 8) << (byte // 8 - 1) for byte in range(8, 256 - 24)]
-    return [*range(24), *(24 + length for length in decoded)]
-
-
 def kept_by_lucene(length: int) -> int:
-    table = lengths_of_lucene()
+    """The length that Lucene's byte keeps (org.apache.lucene.util.SmallFloat, byte4ToInt)."""
+    decoded = [0, 1, 2, 3, 4, 5, 6, 7] + [(8 + byte % 8) << (byte // 8 - 1) for byte in range(8, 256 - 24)]
+    table: list[int] = [*range(24), *(24 + length for length in decoded)]
     return table[bisect_right(table, length) - 1]
 
 

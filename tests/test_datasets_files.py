@@ -16,19 +16,11 @@ from rag_notes.datasets import DataError
 from rag_notes.datasets.corpus import CorpusFile, cut
 from rag_notes.options import CONF, choices
 from rag_notes.types import Dataset, Passage
+from tests.corpora import write
 from tests.test_datasets_formats import ARTICLE, ASQA, CRUD, FLASH, HOTPOT, IRCOT, MUSIQUE, NQ, REALTIME, STRATEGY
 
 ONE = {"id": "1", "question": "q", "answers": ["a"]}
 MISSING = object()
-
-
-def write(path: Path, content: Any) -> str:
-    """A list as a JSON list or as lines, by the file's name; bytes as they are."""
-    if isinstance(content, list) and path.suffix == ".jsonl":
-        content = "\n".join(map(json.dumps, content))
-    content = content if isinstance(content, (bytes, str)) else json.dumps(content)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return str(path)
 
 
 def refused(message: str, loader: Callable[..., Any], path: str, **options: Any) -> None:
@@ -73,6 +65,7 @@ def test_a_malformed_record_is_refused_with_file_record_and_field(
     [
         (datasets.hotpotqa, "f.json", b'{"a": 1}', "f.json: Expected `array`, got `object`"),
         (datasets.hotpotqa, "f.json", b"", "f.json: Input data was truncated"),
+        (datasets.hotpotqa, "f.json", b"[" * 100_000, "f.json: maximum recursion depth exceeded"),
         (datasets.hotpotqa, "f.json", b"[3]", "f.json, record index 0: Expected `object`, got `int`"),
         (datasets.hotpotqa, "f.json", [HOTPOT], "f.json: holds none of the papers' 500 questions (dataset.hotpotqa."),
         (datasets.squad, "f.json", {"data": [ARTICLE | {"title": 3}]}, "f.json: Expected `str` … at `$.data[0].title`"),
@@ -175,10 +168,10 @@ def test_a_malformed_corpus_is_refused(tmp_path: Path, file: str, content: Any, 
 
 
 def test_a_folder_is_read_in_the_order_of_its_file_names_and_once_finished(tmp_path: Path) -> None:
-    (tmp_path / "news").mkdir()
+    path, corpus = write(tmp_path / "q.jsonl", [ONE]), str(tmp_path / "news")
+    Path(corpus).mkdir()
     for name, text in (("part_2", "c\na\n"), ("part_1", "a\nb"), (".hidden", "d")):
         write(tmp_path / "news" / name, text)
-    path, corpus = write(tmp_path / "q.jsonl", [ONE]), str(tmp_path / "news")
     assert [passage.text for passage in datasets.webquestions(path, corpus=corpus).corpus] == ["a", "b", "c"]
     write(tmp_path / "news" / "part_3.part", "half")
     refused("news/part_3.part: is not finished; run the download again", datasets.webquestions, path, corpus=corpus)

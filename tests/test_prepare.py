@@ -3,9 +3,7 @@
 import bz2
 import gzip
 import hashlib
-import io
 import json
-import tarfile
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from rag_notes.files import SHIPPED
 from rag_notes.options import CONF, choices
 from rag_notes.retrieval.base import measure
 from rag_notes.types import Passage
-from tests.test_datasets_files import write
+from tests.corpora import pack, write
 
 TSV = 'id\ttext\ttitle\n1\t"a ""b"" c"\tT\n2\tplain\tÜ\n'
 
@@ -37,40 +35,24 @@ def check(summary: str, passages: int, repeated: int, empty: int) -> tuple[Passa
     return corpus
 
 
-@pytest.mark.parametrize(
-    ("layout", "text"), [("hotpotqa", "One.Two."), ("twowikimultihopqa", "One. Two."), ("musique", "One.")]
-)
+@pytest.mark.parametrize(("layout", "separator"), [("hotpotqa", ""), ("twowikimultihopqa", " "), ("musique", " ")])
 def test_question_files_are_pooled_and_the_loader_finds_its_gold_in_them(
-    tmp_path: Path, layout: Any, text: str
+    tmp_path: Path, layout: Any, separator: str
 ) -> None:
-    record = {"_id": "1", "question": "q", "answer": "a", "type": "t", "supporting_facts": [["A", 0], ["B", 0]]}
-    dev: dict[str, Any] = record | {"context": [["A", ["One.", "Two."]], ["B", ["Three. "]]]}
-    test: dict[str, Any] = {"context": [["A", ["One.", "Two."]], ["A", ["Other."]], ["C", []]]}
-    if layout == "musique":
-        a, b, *others = [
-            {"title": t, "paragraph_text": x} for t, x in (("A", "One."), ("B", "Three."), ("A", "Other."))
-        ]
-        gold = [a | {"is_supporting": True}, b | {"is_supporting": True}]
-        dev = record | {"id": "2hop__1_2", "answerable": True, "paragraphs": gold}
-        test = {"paragraphs": [a, *others, {"title": "C", "paragraph_text": ""}]}
-    paths, out = (
-        [write(tmp_path / f"{n}.json", [part]) for n, part in enumerate((dev, test))],
-        str(tmp_path / "o/p.jsonl"),
-    )
+    def record(*parts: tuple[str, list[str]]) -> dict[str, Any]:
+        supports = [{"title": title, "paragraph_text": " ".join(part), "is_supporting": True} for title, part in parts]
+        return {"paragraphs": supports} if layout == "musique" else {"context": parts}
+
+    question = {"_id": "1", "id": "2hop__1_2", "question": "q", "answer": "a", "answerable": True, "type": "t"}
+    dev = question | {"supporting_facts": [["A", 0], ["B", 0]]} | record(("A", ["One.", "Two."]), ("B", ["Three."]))
+    test = record(("A", ["One.", "Two."]), ("A", ["Other."]), ("C", []))
+    paths = [write(tmp_path / f"{number}.json", [part]) for number, part in enumerate((dev, test))]
+    out = str(tmp_path / "o/p.jsonl")
     corpus = check(question_paragraphs(out, paths, layout=layout), passages=3, repeated=1, empty=1)
-    assert [(p.title, p.text) for p in corpus] == [("A", text), ("B", "Three."), ("A", "Other.")]
+    assert [(p.title, p.text) for p in corpus] == [("A", f"One.{separator}Two."), ("B", "Three."), ("A", "Other.")]
     # Both paragraphs of the title are in the corpus; only those of the question are gold.
-    (question,) = getattr(datasets, layout)(paths[0], corpus=out).questions
-    assert question.gold_ids == (corpus[0].id, corpus[1].id)
-
-
-def archive(path: Path, files: dict[str, bytes]) -> str:
-    with tarfile.open(path, "w:bz2") as tar:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return str(path)
+    (loaded,) = getattr(datasets, layout)(paths[0], corpus=out).questions
+    assert loaded.gold_ids == (corpus[0].id, corpus[1].id)
 
 
 def packed(*records: Any) -> bytes:
@@ -80,7 +62,7 @@ def packed(*records: Any) -> bytes:
 def test_hotpotqas_abstracts_are_read_through_both_layers(tmp_path: Path) -> None:
     one = packed({"id": 12, "title": "A", "text": ["One.", " Two."]}, {"id": 13, "title": "Void", "text": []})
     two = packed({"id": "7", "title": "B", "text": " Three. "}, {"id": 8, "title": "A", "text": ["One.", " Two."]})
-    path = archive(tmp_path / "w.tar.bz2", {"AA/wiki_00.bz2": one, "README": b"x", "AB/wiki_00.bz2": two})
+    path = pack(tmp_path / "w", "bztar", {"AA/wiki_00.bz2": one, "README": b"x", "AB/wiki_00.bz2": two})
     summary = hotpotqa_abstracts(str(tmp_path / "p.jsonl"), path, expected=4000)
     assert summary.endswith("; the papers count 4,000")
     corpus = check(summary, passages=3, repeated=0, empty=1)
@@ -118,6 +100,7 @@ def test_chunks_lose_nothing_and_are_no_longer_than_asked(size: int) -> None:
     ("prepare", "file", "content", "message"),
     [
         (question_paragraphs, "in", b'{"paragraphs": []}\n{"paragraphs": [{"title": 3}]}\n', "in, line 2: Expected `s"),
+        (question_paragraphs, "in", b'{"context": []}\n', "in, line 1: Object missing required field `paragraphs`"),
         (question_paragraphs, "in", b"", "p.jsonl: not written, the files hold no passage"),
         (dpr, "in.tsv", b"id\ttext\ttitle\n1\tx\tT\n1\ty\tT\n", "line 2: the passage id '1' is already used"),
         (dpr, "in.tsv", b"id\ttext\ttitle\n1\tx\n", "line 2: expected 3 columns (id, text, title), found 2"),
@@ -138,13 +121,13 @@ def test_what_does_not_fit_is_named_and_an_earlier_result_is_kept(
 
 
 def test_an_archive_that_is_cut_off_or_malformed_is_named_with_the_place_in_it(tmp_path: Path) -> None:
-    path = archive(tmp_path / "w.tar.bz2", {"AA/w.bz2": packed({"id": 1, "title": "T", "text": ["x", 1]})})
-    with pytest.raises(DataError, match=r"w\.tar\.bz2, AA/w\.bz2, line 1: Expected `str`, got `int` - at `\$\.text\["):
+    path = pack(tmp_path / "w", "bztar", {"AA/w.bz2": packed({"id": 1, "title": "T", "text": ["x", 1]})})
+    with pytest.raises(DataError, match=r"w\.tar\.bz2, \./AA/w\.bz2, line 1: Expected `str`, got `int`"):
         hotpotqa_abstracts(str(tmp_path / "p.jsonl"), path)
     texts = [{"id": n, "title": "T", "text": hashlib.sha512(b"%d" % n).hexdigest()} for n in range(9999)]
-    whole = Path(archive(tmp_path / "w.tar.bz2", {"a.bz2": packed(*texts)}))
+    whole = Path(pack(tmp_path / "v", "bztar", {"a.bz2": packed(*texts)}))
     whole.write_bytes(whole.read_bytes()[:-300_000])
-    with pytest.raises(DataError, match=r"w\.tar\.bz2.*: cannot be read on \("):
+    with pytest.raises(DataError, match=r"v\.tar\.bz2.*: cannot be read on \("):
         hotpotqa_abstracts(str(tmp_path / "p.jsonl"), str(whole))
 
 

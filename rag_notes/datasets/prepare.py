@@ -19,9 +19,12 @@ from rag_notes.types import Passage, Positive
 Layout = Literal["hotpotqa", "twowikimultihopqa", "musique"]
 
 
-class _Paragraphs(msgspec.Struct):
-    context: list[tuple[corpus.Text, list[str]]] = []
-    paragraphs: list[Support] = []  # in MuSiQue
+class _Contexts(msgspec.Struct):  # of HotpotQA and 2WikiMultiHopQA
+    context: list[tuple[corpus.Text, list[str]]]
+
+
+class _Supports(msgspec.Struct):  # of MuSiQue
+    paragraphs: list[Support]
 
 
 def question_paragraphs(out: str, paths: list[str], *, layout: Layout, expected: int | None = None) -> str:
@@ -30,9 +33,12 @@ def question_paragraphs(out: str, paths: list[str], *, layout: Layout, expected:
 
 
 def _paragraphs(path: str, layout: Layout) -> Iterator[Passage]:
-    for _, record in corpus.read_records(path, _Paragraphs, "corpus.paths"):
-        yield from wiki_paragraphs(record.context, "" if layout == "hotpotqa" else " ")
-        yield from (Passage("", paragraph.title, paragraph.paragraph_text) for paragraph in record.paragraphs)
+    if layout == "musique":
+        for _, record in corpus.read_records(path, _Supports, "corpus.paths"):
+            yield from (Passage("", paragraph.title, paragraph.paragraph_text) for paragraph in record.paragraphs)
+    else:
+        for _, contexts in corpus.read_records(path, _Contexts, "corpus.paths"):
+            yield from wiki_paragraphs(contexts.context, "" if layout == "hotpotqa" else " ")
 
 
 class _Abstract(msgspec.Struct):
