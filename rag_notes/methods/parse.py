@@ -13,18 +13,17 @@ from rag_notes.types import Language
 _BULLET = re.compile(r"^(?:[-•](?!\d)|\*\s|\(?\d{1,2}[.):、．](?!\d))\s*")
 _BOLD = re.compile(r"^\*\*(.*)\*\*$")
 _QUOTED = re.compile(r'^["“](.*)["”]$')
-_MARKER = re.compile(
-    r"(?:final answer|最终答案)(?:\s+is|是|为)?[*_\s]*?(?:[:：]|[*_ ]*$)[*_\s]*", re.IGNORECASE | re.MULTILINE
-)
-_QUESTION = re.compile(r"(?:new question|新问题)[*_\s]*[:：][*_\s]*", re.IGNORECASE)
+_ANY = re.IGNORECASE | re.MULTILINE
+_MARKER = re.compile(r"(?:final answer|最终答案)(?:\s+is|是|为)?[*_\s]*?(?:[:：]|[*_ ]*$)[*_\s]*", _ANY)
+_QUESTION = re.compile(r"(?:new question|新问题)[*_\s]*[:：][*_\s]*", _ANY)
 # "A lookup" and "a fact", but not "A is right".
 _ARTICLE = re.compile(r"(?:\ba|(?:^|(?<=[.!?] ))A)(?= (?!(?:and|or|is)\b)\w)", re.MULTILINE)
 # The number of a passage at the beginning of a line, and its two tags side by side; a list of choices is no tag.
-_NUMBERED = re.compile(r"^\W*(?:passage|段落)?\W{0,3}(\d{1,2})(?!\d)", re.IGNORECASE | re.MULTILINE)
+_NUMBERED = re.compile(r"^\W*(?:passage|段落)?\W{0,3}(\d{1,2})(?!\d)", _ANY)
 _TAGS = re.compile(
     r"(?<!or )(?<!not )\b(useful|useless)\W{1,8}(?:(?:and|but) )?(relevant|irrelevant)\b(?! or)"
     r"|(?<![或没])(有用|无用)\W{0,8}(?:且|但|而)?(不相关|无关|相关)(?!或)",
-    re.IGNORECASE,
+    _ANY,
 )
 _BRACKETED = re.compile(r"<([^<>]+)>[^<>]*")
 
@@ -65,8 +64,7 @@ def parse_choice(text: str, choices: Sequence[str], field: str = "result") -> st
     """The one of `choices` that `{"result": "..."}` names, read leniently; None where it cannot be read.
 
     Fenced JSON, single quotes, a bare boolean in the JSON, a bare word and a sentence with just one of the choices
-    are read. A text that holds several choices, in JSON or in words without it, is unreadable. Case does not matter,
-    but an article is not the choice A.
+    are read, in any case; several choices are not, and an article is not the choice A.
     """
     names = {choice.lower(): choice for choice in choices}
     innermost, whole = re.findall(r"\{[^{}]*\}", text), re.findall(r"\{.*\}", text, re.DOTALL)
@@ -86,8 +84,8 @@ def parse_final_answer(text: str) -> str | None:
 
     Bold stars and angle brackets around the answer are left out, and so is a remark behind the closing bracket.
     """
-    parts = _MARKER.split(text)
-    answer = parts[-1].strip() if len(parts) > 1 else ""
+    _, *parts = _MARKER.split(text)
+    answer = parts[-1].strip() if parts else ""
     if bracketed := _BRACKETED.fullmatch(answer):
         answer = bracketed[1]
     return answer.strip("<>*` \n") or None
@@ -95,8 +93,8 @@ def parse_final_answer(text: str) -> str | None:
 
 def parse_new_question(text: str) -> str | None:
     """What follows the last `New question:` marker on its line; None where the marker or the text is missing."""
-    parts = _QUESTION.split(text)
-    lines = parse_lines(parts[-1]) if len(parts) > 1 else []
+    _, *parts = _QUESTION.split(text)
+    lines = parse_lines(parts[-1]) if parts else []
     return lines[0].strip("<>") if lines else None
 
 
@@ -110,7 +108,6 @@ def parse_labels(text: str) -> dict[int, Label]:
     _, *parts = _NUMBERED.split(text)
     for number, rest in zip(parts[::2], parts[1::2], strict=True):
         if tags := _TAGS.search(rest):
-            useful, relevant = tags[1] or tags[3], tags[2] or tags[4]
-            label = Label(useful.lower() in ("useful", "有用"), relevant.lower() in ("relevant", "相关"))
-            labels.setdefault(int(number), label)
+            useful, relevant = (tag.lower() for tag in tags.groups() if tag)
+            labels.setdefault(int(number), Label(useful in ("useful", "有用"), relevant in ("relevant", "相关")))
     return labels

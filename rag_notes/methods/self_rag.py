@@ -22,7 +22,7 @@ async def self_rag(rag: Rag, question: Question, *, top_k: Positive = 5, max_tri
     """Answer from the relevant passages until an answer is supported by them and useful, or `max_tries` were made.
 
     A try that fails, or finds no relevant passage, is followed by one with a rewritten query. The last answer stands;
-    where no try found a passage the model answers from what it knows.
+    without any, the model answers from what it knows.
     """
     q = query = question.question
     answer: str | None = None
