@@ -250,8 +250,8 @@ def test_a_prompt_by_a_new_name_is_for_a_method_of_ones_own(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("en/answer_short", "# x\n---\n{context} {passages}", r"missing: \['question'\], unknown: \['passages'\]"),
-        ("en/answer_short", "# x\n---\n", r"missing: \['context', 'question'\], unknown: none"),
+        ("en/answer_short", "# x\n---\n{context} {passages}", r"placeholders missing \['question'\], unknown \['passages'\]"),
+        ("en/answer_short", "# x\n---\n", r"missing \['context', 'question'\], unknown none"),
         ("english/answer_short", "# x\n---\n{context}", "the folder of a language is called en or zh"),
         ("en/answer_short", "{context} {question}", "lines that start with #, a line ---, then the prompt"),
         ("en/answer_short", "no comment\n---\n{context} {question}", "comment lines that start with #"),

@@ -1,6 +1,6 @@
 """The handle of a method: its trace, samples that vote, stages with a model of their own, and log-probabilities."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,12 @@ class Stored(LLM):
         return Response(self.text, "stop", 100, 10, seconds=self.seconds)
 
 
-def pair(*, price: Price | None = None, grader_price: Price | None = None) -> tuple[Stored, Stored]:
-    llm, grader = Stored("large", ANSWER, 2.0, price=price), Stored("small", GRADE, 0.25, price=grader_price)
+def priced(*dollars: float) -> dict[str, float]:
+    return dict(zip(("prompt_price", "completion_price"), dollars, strict=False))
+
+
+def pair(price: Sequence[float] = (), grader_price: Sequence[float] = ()) -> tuple[Stored, Stored]:
+    llm, grader = Stored("large", ANSWER, 2.0, **priced(*price)), Stored("small", GRADE, 0.25, **priced(*grader_price))
     llm.stages = {"grade_passage": grader}
     return llm, grader
 
@@ -105,15 +109,15 @@ def run(llm: LLM, folder: Path | None = None, method: Any = graded, question: Qu
 
 
 def test_another_model_answers_its_stage_alone_with_its_own_store_price_seconds_and_errors() -> None:
-    llm, grader = pair(price=Price(1000.0, 2000.0), grader_price=Price(10.0, 20.0))
+    llm, grader = pair((1000.0, 2000.0), (10.0, 20.0))
     frame, usage = run(llm).frame(), llm.usage
     assert (grader.open, llm.open, grader.usage, usage.sent, usage.prompt_tokens) == (False, False, usage, 3, 300)
     # dollars: the answer 100 * 1000 + 10 * 2000, two grades of 100 * 10 + 10 * 20 each, by the million tokens
     assert list(frame[["cost", "seconds"]].iloc[0]) == [pytest.approx(0.12 + 2 * 0.0012), 2.0 + 2 * 0.25]
     assert (frame["answer"][0], len(llm.store), len(grader.store)) == (ANSWER, 1, 2)
     assert llm.of("grade_passage") is grader and llm.of("answer_short") is llm
-    for price, grader_price in ((None, Price(1.0, 1.0)), (Price(1.0, 1.0), None)):
-        assert "cost" not in run(pair(price=price, grader_price=grader_price)[0]).frame()
+    for prices in (((), (1.0, 1.0)), ((1.0, 1.0), ())):
+        assert "cost" not in run(pair(*prices)[0]).frame()
     llm.stages = {"grade_passage": LLM("small", store=ResponseStore(":memory:"))}
     error = str(run(llm).frame()["error"][0])
     assert error.startswith("stage grade_passage of graded on q1: no recorded response")
@@ -133,9 +137,9 @@ def test_it_is_in_the_settings_of_the_run_and_another_one_is_another_run(tmp_pat
 
 def test_calls_of_both_count_towards_the_spending_limit(server: Loopback) -> None:
     # 100 words of 4 letters and a space are 125 prompt tokens; each answer has 7: 132 dollars at a dollar a token
-    prompts, dollar = [f"{number:04d} " * 100 for number in range(3)], Price(1e6, 1e6)
-    main = client(server, price=dollar, max_cost=200.0)
-    main.stages = {"part": client(server, "other", price=dollar, max_cost=200.0)}
+    prompts = [f"{number:04d} " * 100 for number in range(3)]
+    main, part = (client(server, model, max_cost=200.0, **priced(1e6, 1e6)) for model in ("tiny", "other"))
+    main.stages = {"part": part}
 
     async def use(llm: LLM) -> None:
         await llm.of("part").ask(prompts[0])

@@ -26,10 +26,9 @@ class About:
     """What a method is called, where it comes from, and what can be said of it without running it.
 
     `labels` has another label for the value of a setting that makes another system of it. `limits` are the settings
-    that the study of thresholds varies. `parts` are what the papers' ablations take out, by their name, as the settings
-    that are then left; `method` among them is another method. `calls` gives the most calls that a question can take
-    with all settings given, and `prompts` are the templates used (`prompts/<set>/<language>/<name>.txt`), which are the
-    stages asked; None where unknown.
+    that the study of thresholds varies. `parts` has the settings of each ablation of the papers; `method` among them is
+    another method. `calls` gives the most calls that a question can take with all settings given, and `prompts` are the
+    templates used (`prompts/<set>/<language>/<name>.txt`), which are the stages asked; None where unknown.
     """
 
     label: str

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Literal
 
 from rag_notes.methods.about import ANSWER, ANSWER_FORMAT, About
@@ -73,7 +74,7 @@ async def next_sentence(
     if not sentence:
         return []
     end = "".join(token.text for token in tokens).index(sentence) + len(sentence)
-    starts = [sum(len(token.text) for token in tokens[:number]) for number in range(len(tokens))]
+    starts = accumulate((len(token.text) for token in tokens[:-1]), initial=0)
     return [token for token, start in zip(tokens, starts, strict=True) if start < end]
 
 

@@ -1,7 +1,7 @@
 """Reading what an LLM wrote: lists, sentences, one of a few words, a final answer behind its marker."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import sentencex
@@ -29,7 +29,7 @@ _BRACKETED = re.compile(r"<([^<>]+)>[^<>]*")
 
 
 class Label(NamedTuple):
-    """The two tags of a passage: whether it helps with the answer, and whether it is about the question."""
+    """Whether a passage helps with the answer, and whether it is about the question."""
 
     useful: bool
     relevant: bool
@@ -67,16 +67,15 @@ def parse_choice(text: str, choices: Sequence[str], field: str = "result") -> st
     are read, in any case; several choices are not, and an article is not the choice A.
     """
     names = {choice.lower(): choice for choice in choices}
-    innermost, whole = re.findall(r"\{[^{}]*\}", text), re.findall(r"\{.*\}", text, re.DOTALL)
-    words = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", re.ASCII)
-    spoken = words.findall(_ARTICLE.sub("", text).lower())
-    readings = _values(innermost, field, names) or _values(whole, field, names) or set(spoken)
+    words = rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])"
+    readings = set(re.findall(words, _ARTICLE.sub("", text).lower(), re.ASCII))
+    for braces in (r"\{[^{}]*\}", r"(?s)\{.*\}"):  # the innermost objects, else the whole
+        objects = [repair_json(found, return_objects=True) for found in re.findall(braces, text)]
+        values = {str(value.get(field)).strip().lower() for value in objects if isinstance(value, dict)}
+        if values & names.keys():
+            readings = values & names.keys()
+            break
     return names[readings.pop()] if len(readings) == 1 else None
-
-
-def _values(objects: list[str], field: str, names: Collection[str]) -> set[str]:
-    values = [repair_json(text, return_objects=True) for text in objects]
-    return {str(value.get(field)).strip().lower() for value in values if isinstance(value, dict)} & set(names)
 
 
 def parse_final_answer(text: str) -> str | None:
@@ -101,8 +100,7 @@ def parse_new_question(text: str) -> str | None:
 def parse_labels(text: str) -> dict[int, Label]:
     """The two tags of each passage by its number, from lines such as `2. useless, relevant, it says no year`.
 
-    The tags may stand anywhere behind the number, up to the next one; a number given twice keeps its first tags. What
-    has no number or not both tags is left out.
+    The tags may stand anywhere behind the number, up to the next one; a number given twice keeps its first tags.
     """
     labels: dict[int, Label] = {}
     _, *parts = _NUMBERED.split(text)

@@ -16,7 +16,7 @@ from rag_notes.types import Hit, Passage, Question
 
 
 class Token(NamedTuple):
-    """A token of a response and the probability, from 0 to 1, that the model gave it."""
+    """A token of a response and its probability, from 0 to 1."""
 
     text: str
     probability: float
@@ -81,10 +81,8 @@ class Rag:
         Raises FatalLLMError for several samples at temperature 0, which are alike.
         """
         if samples > 1 and self._llm.sampling.get("temperature") == 0:
-            raise FatalLLMError(
-                f"{self._method} takes {samples} samples of one request, which are all alike at temperature 0; set "
-                "llm.temperature above 0, or leave the method out"
-            )
+            problem = f"{self._method} takes {samples} samples of one request, which are all alike at temperature 0"
+            raise FatalLLMError(f"{problem}; set llm.temperature above 0, or leave the method out")
         sampled = copy(self)
         sampled._repeat = self._repeat * samples + number
         return sampled
@@ -110,20 +108,18 @@ class Rag:
         return response.text.strip()
 
     async def ask_tokens(self, stage: str, **fields: Value) -> list[Token]:
-        """Return the response as its tokens with their probabilities, from 0 to 1; the trace has both.
+        """Return the response as its tokens, without those that an endpoint adds behind the text.
 
-        What an endpoint adds behind the text, such as the token that ends it, is left out. Raises FatalLLMError
-        where the endpoint gives no log-probabilities.
+        Raises FatalLLMError where the endpoint gives no log-probabilities.
         """
         return (await self._ask_tokens(stage, fields))[0]
 
     async def _ask_tokens(self, stage: str, fields: Mapping[str, Value]) -> tuple[list[Token], Ask]:
         response, event = await self._ask(stage, self._fill(stage, fields), logprobs=True)
         if response.logprobs is None:
-            raise FatalLLMError(
-                f"{self._method} needs the log-probabilities of tokens, and the endpoint gives none for "
-                f"{self._llm.of(stage).model}; leave the method out, or name an endpoint that gives them"
-            )
+            problem = f"{self._method} needs the log-probabilities of tokens, and the endpoint gives none for"
+            remedy = "leave the method out, or name an endpoint that gives them"
+            raise FatalLLMError(f"{problem} {self._llm.of(stage).model}; {remedy}")
         tokens = [Token(token, math.exp(logprob)) for token, logprob in response.logprobs]
         end = response.text.rstrip()
         while tokens and "\ufffd" not in tokens[-1].text and not end.endswith(tokens[-1].text.strip()):
@@ -190,10 +186,7 @@ class Rag:
         self.trace.insert(index, ParseFailure(event.stage))
 
     async def answer(self, context: Value | None = None, *, unknown: bool = False) -> str:
-        """Return the answer by the task's own prompt from `context` (passages or a note), or from what the model knows.
-
-        With `unknown` the prompt offers that word as an answer.
-        """
+        """Return the answer by the task's own prompt, from `context` (passages or a note) or what the model knows."""
         question = self.question_text(unknown=unknown)
         if context is None:
             return await self.ask(f"direct_{self.question.task}", question=question)
@@ -201,8 +194,7 @@ class Rag:
 
     def question_text(self, *, unknown: bool = False) -> str:
         """Return the question for a prompt, with `unknown` followed by the clause that offers this as an answer."""
-        question = self.question.question
-        return question if not unknown else f"{question}\n{self._fill('unknown_clause', {})}"
+        return f"{self.question.question}\n{self._fill('unknown_clause', {})}" if unknown else self.question.question
 
     @property
     def answer_format(self) -> str:

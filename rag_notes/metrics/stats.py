@@ -67,13 +67,10 @@ def mean_interval(
     """Return a confidence interval of the mean of one score a question.
 
     If every value is 0 or 1 it is Wilson's, unless `proportion` is false: counts may be 0 and 1 by chance. Otherwise it
-    is the bootstrap's: bias-corrected and accelerated (Efron, 1987), or percentile where that is not defined; a
-    constant vector gives the degenerate interval `constant`, a single value the nan interval `n=1`.
-
-    `clusters` says of each value what it belongs to. Where values share one, whole clusters are resampled (Davison and
-    Hinkley, 1997, section 3.8: the mean of all values of those drawn), and the method is named `cluster bca`, `cluster
-    percentile`, or `n=1` of a single cluster. Raises ValueError for no values, values that are not finite, as many
-    clusters as not values, and bad options.
+    is the bootstrap's: bias-corrected and accelerated (Efron, 1987), or percentile where that is not defined. Equal
+    values give their value (`constant`), a single one nan (`n=1`). `clusters` says of each value what it belongs to:
+    where values share one, whole clusters are resampled (Davison and Hinkley, 1997, section 3.8: the mean of all values
+    of those drawn). Raises ValueError for no values, values that are not finite, too few clusters and bad options.
     """
     _check_confidence(confidence)
     array = _finite(values, "values")
@@ -96,9 +93,8 @@ def paired_difference(
 
     The interval is the bootstrap's on the differences a - b, as in `mean_interval`. p is the two-sided sign-flip
     permutation test's of the mean difference: exact over all sign patterns for up to 14 non-zero differences, otherwise
-    by Monte Carlo as (k + 1) / (resamples + 1) (Phipson and Smyth, 2010). With `clusters` whole clusters are resampled
-    as in `mean_interval`, and the differences of a cluster change their signs together. Raises ValueError for unequal
-    lengths, no values, values that are not finite and bad options.
+    by Monte Carlo as (k + 1) / (resamples + 1) (Phipson and Smyth, 2010). The differences of a cluster change their
+    signs together. Raises ValueError for unequal lengths and as `mean_interval`.
     """
     _check_confidence(confidence)
     if np.size(a) != np.size(b):
@@ -137,9 +133,8 @@ def smallest_detectable(differences: ArrayLike) -> float:
     """Return the true mean difference that so many pairs, spread as these are, show with 80 % power at alpha .05.
 
     It is that of the two-sided paired t test with the sample's standard deviation (noncentral t; Cohen, 1988, chapter
-    2; without the negligible chance of significance on the wrong side), in the unit of the differences: about
-    2.8 sd / sqrt(n) for many pairs, more for few. NaN for one pair or equal differences, where no spread was observed.
-    Raises ValueError for no differences and values that are not finite.
+    2; without the negligible chance of significance on the wrong side): about 2.8 sd / sqrt(n) for many pairs, more for
+    few. NaN for one pair or equal differences. Raises ValueError for no differences and values that are not finite.
     """
     array = _finite(differences, "differences")
     if np.ptp(array) <= _NO_SPREAD:
@@ -159,11 +154,10 @@ def smallest_detectable(differences: ArrayLike) -> float:
 def equivalence(differences: ArrayLike, margin: float) -> float:
     """Return the p of a test that the true mean difference of two scores from 0 to 1 lies between -margin and margin.
 
-    It is the larger p of two one-sided paired t tests (Schuirmann, 1987), below .05 where the t distribution's 90 %
-    interval of the mean lies within the margins. Few questions that differ make that interval too narrow, so p is never
-    below (1 - margin)^n, the chance that n questions show no difference where a share `margin` of all differ by 1: with
-    a margin of .05 nothing is equivalent on fewer than 59 questions. Raises ValueError for no differences, values that
-    are not finite, and a margin outside 0 to 1.
+    It is the larger p of two one-sided paired t tests (Schuirmann, 1987). Few questions that differ make their interval
+    too narrow, so p is never below (1 - margin)^n, the chance that n questions show no difference where a share
+    `margin` of all differ by 1: with a margin of .05 nothing is equivalent on fewer than 59 questions. Raises
+    ValueError for no differences, values that are not finite, and a margin outside 0 to 1.
     """
     array = _finite(differences, "differences")
     if not 0 < margin < 1:
@@ -214,8 +208,7 @@ def _bootstrap(
 ) -> Interval:
     """The interval of the mean of values, or, with `sizes`, of the clusters whose sums they are.
 
-    The same as `scipy.stats.bootstrap`, with the jackknife of a mean in closed form (Efron and Tibshirani, 1993,
-    equations 14.9, 14.10 and 14.15).
+    As `scipy.stats.bootstrap`, the jackknife in closed form (Efron and Tibshirani, 1993, equations 14.9, 14.10, 14.15).
     """
     if resamples < 1:
         raise InputError(f"resamples must be at least 1, not {resamples}")
