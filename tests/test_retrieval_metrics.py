@@ -1,3 +1,5 @@
+"""What retrieved passages hold of the gold, by hand and on the real samples."""
+
 import json
 
 import pytest
@@ -13,10 +15,7 @@ BIRDS = (
     Passage("p3", "Oak", "Oaks drop acorns in autumn."),
     Passage("p4", "Café", "Coffee is served with milk."),
 )
-CHINESE = (
-    Passage("z1", "青瓷", "青瓷在窑炉中烧成。"),
-    Passage("z2", "京杭大运河", "大运河连接北京与杭州，全长约1794公里。"),
-)
+CHINESE = (Passage("z1", "青瓷", "青瓷在窑炉中烧成。"), Passage("z2", "京杭大运河", "大运河连接北京与杭州。"))
 
 
 def test_gold_by_hand() -> None:
@@ -33,18 +32,12 @@ def test_gold_by_hand() -> None:
 
 def test_answer_in_passages_by_hand() -> None:
     hits = [Hit(BIRDS[1], 2.0), Hit(BIRDS[3], 1.0)]
-    assert answer_in_passages(hits, ["whale", "The Water"]) == 1.0
-    assert answer_in_passages(hits, ["kingfisher!"]) == 1.0
-    assert answer_in_passages(BIRDS[:1], ["kingfisher"]) == 0.0
+    assert [answer_in_passages(hits, golds) for golds in (["whale", "The Water"], ["kingfisher!"])] == [1.0, 1.0]
+    assert answer_in_passages(BIRDS[:1], ["kingfisher"]) == answer_in_passages([], ["water"]) == 0.0
     assert answer_in_passages(["Swallowed, head first."], ["swallowed head"]) == 1.0
-    assert answer_in_passages([], ["water"]) == 0.0
     assert answer_in_passages(hits, []) is answer_in_passages(hits, ["the", " "]) is None
     assert answer_in_passages([Passage("a", "Grey", "Heron")], ["grey heron"]) == 0.0  # none spans title and text
-    assert answer_in_passages(CHINESE, ["北京与杭州，"], "zh") == 1.0
-    assert answer_in_passages(CHINESE, ["上海"], "zh") == 0.0
-
-
-# the real samples
+    assert [answer_in_passages(CHINESE, [gold], "zh") for gold in ("北京与杭州，", "上海")] == [1.0, 0.0]
 
 
 def pooled(name: str) -> tuple[list[Passage], list[tuple[str, set[str], set[str]]]]:
