@@ -28,7 +28,7 @@ from rag_notes.metrics.answer import (
 from rag_notes.types import Language, QAPair, Question
 
 PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
-WORDS = "The a an the Eiffel Tower, tower U.S. (1999) 1999 café - 's No theatre".split()
+WORDS = ["The", "a", "an", "the", "Eiffel", "Tower,", "tower", "U.S.", "(1999)", "1999", "café", "-", "'s", "theatre"]
 
 
 def reference_tokens(text: str) -> list[str]:

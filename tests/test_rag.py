@@ -65,23 +65,13 @@ def test_no_repeat_shares_a_sample_with_another_and_one_sample_is_the_method_its
 
 
 class Stored(LLM):
-    """Answers `text` to everything, through its own store; `open` says whether it is entered."""
+    """Answers `text` to everything that it has not stored."""
 
     def __init__(self, model: str, text: str, seconds: float, **settings: Any) -> None:
         super().__init__(model, store=ResponseStore(":memory:"), base_url="http://127.0.0.1:9/v1", **settings)
-        self.text, self.seconds, self.open = text, seconds, False
-
-    async def __aenter__(self) -> "Stored":
-        await super().__aenter__()
-        self.open = True
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await super().__aexit__(*error)
-        self.open = False
+        self.text, self.seconds = text, seconds
 
     async def _send(self, request: dict[str, Any]) -> Response:
-        assert self.open
         self.usage.sent += 1
         self.usage.prompt_tokens += 100
         return Response(self.text, "stop", 100, 10, seconds=self.seconds)
@@ -111,7 +101,7 @@ def run(llm: LLM, folder: Path | None = None, method: Any = graded, question: Qu
 def test_another_model_answers_its_stage_alone_with_its_own_store_price_seconds_and_errors() -> None:
     llm, grader = pair((1000.0, 2000.0), (10.0, 20.0))
     frame, usage = run(llm).frame(), llm.usage
-    assert (grader.open, llm.open, grader.usage, usage.sent, usage.prompt_tokens) == (False, False, usage, 3, 300)
+    assert (grader.usage, usage.sent, usage.prompt_tokens) == (usage, 3, 300)
     # dollars: the answer 100 * 1000 + 10 * 2000, two grades of 100 * 10 + 10 * 20 each, by the million tokens
     assert list(frame[["cost", "seconds"]].iloc[0]) == [pytest.approx(0.12 + 2 * 0.0012), 2.0 + 2 * 0.25]
     assert (frame["answer"][0], len(llm.store), len(grader.store)) == (ANSWER, 1, 2)
