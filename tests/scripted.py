@@ -46,7 +46,7 @@ Method = Callable[..., Awaitable[str]]
 
 def _pattern(path: Path) -> re.Pattern[str]:
     body = path.read_text(encoding="utf-8").split("\n---\n", 1)[1].strip()
-    text = re.sub(r"\\\{([a-z_]+)\\\}", r"(?P<\1>.*)", re.escape(body))
+    text = re.sub(r"\\\{([a-z_]+)\\\}", r"(?P<\1>.*?)", re.escape(body))
     return re.compile(text, re.DOTALL)
 
 
