@@ -19,7 +19,6 @@ from rag_notes.studies.base import missing_answers, study
 from rag_notes.studies.quest_eval import QuestEval, quest_eval
 from rag_notes.types import Question
 from tests.made import make_info, make_run, make_sample
-from tests.samples import samples
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
 
 NO, NO_ZH = CANNOT_INFER["en"], CANNOT_INFER["zh"]
@@ -147,18 +146,3 @@ def test_every_answer_is_put_to_it_and_missing_answers_are_counted(tmp_path: Pat
     assert [missing_answers(run) for run in results.runs] == [0, 1]
     assert "stage quest_questions of vanilla on" in annotations.frame()["error"][0]
     assert {path.name.split("-Qwen")[0] for path in tmp_path.iterdir()} == {"mini_zh", "mini_zh-quest_eval"}
-
-
-@pytest.mark.parametrize("documents", ["1Doc", "2Docs", "3Docs"])
-def test_the_official_answers_are_scored(documents: str) -> None:
-    path = samples(f"crud/QuestAnswer{documents}_quest_gt.sample60.json")
-    records = list(json.loads(path.read_text(encoding="utf-8")).values())
-    assert len(records) == 60
-    for record in records:
-        answers = record["answers"][: len(record["question"])]
-        answers += [NO_ZH] * (len(record["question"]) - len(answers))
-        known = [answer for answer in answers if answer.strip(" 。") not in ("无法推断", "")]
-        scores = quest_scores(answers, answers, "zh")
-        assert scores["q_gold"] == pytest.approx(len(known) / len(answers))
-        if known:
-            assert scores["q_r"] == scores["t_p"] == scores["t_r"] == scores["t_f1"] == 1.0

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rag_notes.types import InputError
 
+Floats = NDArray[np.float64]
+
 MARGIN = 0.05
 """The difference of two scores, between 0 and 1, below which two systems count as equivalent."""
 
@@ -175,16 +177,14 @@ def _check_confidence(confidence: float) -> None:
         raise InputError(f"confidence must lie between 0 and 1, for example 0.95, not {confidence}")
 
 
-def _finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def _finite(values: ArrayLike, name: str) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise InputError(f"{name} must be a flat sequence of at least one finite number")
     return array
 
 
-def _cluster_sums(
-    values: NDArray[np.float64], clusters: Sequence[Hashable] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+def _cluster_sums(values: Floats, clusters: Sequence[Hashable] | None) -> tuple[Floats, Floats | None]:
     """The sums and sizes of the clusters, in the order of their first values; no sizes where all clusters have one."""
     if clusters is None:
         return values, None
@@ -198,13 +198,7 @@ def _cluster_sums(
 
 
 def _bootstrap(
-    values: NDArray[np.float64],
-    sizes: NDArray[np.float64] | None,
-    confidence: float,
-    resamples: int,
-    seed: int,
-    *,
-    paired: bool,
+    values: Floats, sizes: Floats | None, confidence: float, resamples: int, seed: int, *, paired: bool
 ) -> Interval:
     """The interval of the mean of values, or, with `sizes`, of the clusters whose sums they are.
 
@@ -254,7 +248,7 @@ def _resamples(n: int, resamples: int, seed: int, paired: bool) -> tuple[NDArray
     return np.vstack(draws), np.hstack(counts)
 
 
-def _sign_flip_p(differences: NDArray[np.float64], resamples: int, seed: int) -> float:
+def _sign_flip_p(differences: Floats, resamples: int, seed: int) -> float:
     """Two-sided p of the sum of non-zero differences under random signs; 1.0 if there are none."""
     n = differences.size
     if n == 0:
