@@ -1,5 +1,6 @@
 """The note methods, branch by branch: DeepNote, Adaptive-Note and Amber, their thresholds, filters and agents."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,16 +70,6 @@ def test_a_note_takes_two_calls_and_three_a_step_until_a_threshold_is_met(
     assert count(played.trace).steps == steps
     events = ["ask", "search", "ask", "ask", "note"]  # the note comes after its judge
     assert [event.event for event in played.trace] == ["search", "ask", "note", *events * steps, "stop", "ask"]
-
-
-def test_an_unreadable_judge_counts_as_false_and_is_in_the_trace() -> None:
-    played = play(deepnote, notes_script(["Both are fine.", YES, ""]), max_failure=2)
-    assert played.notes() == [("N0", True), ("N1", False), ("N2", True), ("N3", False)]
-    assert (played.stops(), played.parse_failures()) == (["max_failure"], ["note_judge"] * 2)
-    kinds = [event.event for event in played.trace]
-    assert kinds[kinds.index("parse_failure") - 1 :][:3] == ["ask", "parse_failure", "note"]
-    played = play(deepnote, notes_script([YES, NO, NO]), lambda _: [], question=ZH)
-    assert (played.languages(), played.asked("note_query", "queries")[0]) == ({"zh"}, "（无）")
 
 
 @pytest.mark.parametrize("method", [deepnote, adaptive_note])
@@ -208,24 +199,19 @@ def test_amber_goes_on_with_new_questions_keeps_the_better_memory_and_ends_at_ma
 
 
 @pytest.mark.parametrize(
-    ("switches", "asks"),
-    [
-        ({}, [*[CHUNK] * 5, *[SENTENCE] * 2, "note_init", *AGENTS, "note_judge"]),
-        ({"chunk_filter": False}, [*[SENTENCE] * 5, "note_init", *AGENTS, "note_judge"]),
-        ({"sentence_filter": False}, [*[CHUNK] * 5, "note_init", *AGENTS, "note_judge"]),
-        ({"agents": False}, [*[CHUNK] * 5, *[SENTENCE] * 2, "note_init"]),
-        (UNFILTERED, ["note_init", *AGENTS, "note_judge"]),
-        (OFF, ["note_init"]),
-    ],
+    ("chunk_filter", "sentence_filter", "agents"), list(itertools.product([True, False], repeat=3))
 )
 def test_amber_stops_once_the_memory_suffices_and_each_part_can_be_taken_out(
-    switches: dict[str, Any], asks: list[str]
+    chunk_filter: bool, sentence_filter: bool, agents: bool
 ) -> None:
-    script = filtering("bd", note_judge=YES, **AGREEING, **ONCE)
-    played = play(amber, script, **switches)
-    assert played.log == ["search", *asks, SUFFICIENT, "answer_short"]
-    assert played.asked("note_init", "context") == [shown(*("bd" if CHUNK in asks else "abcde"))]
-    assert played.notes() == [("M", True), ("M1", True)][: 2 if "note_judge" in asks else 1]
+    script, read = filtering("bd", note_judge=YES, **AGREEING, **ONCE), "bd" if chunk_filter else "abcde"
+    parts = {"chunk_filter": chunk_filter, "sentence_filter": sentence_filter, "agents": agents}
+    played = play(amber, script, **parts)
+    filters = [CHUNK] * 5 * chunk_filter + [SENTENCE] * len(read) * sentence_filter
+    review = [*AGENTS, "note_judge"] * agents
+    assert played.log == ["search", *filters, "note_init", *review, SUFFICIENT, "answer_short"]
+    assert played.asked("note_init", "context") == [shown(*read)]
+    assert played.notes() == [("M", True), *[("M1", True)] * agents]
     assert (played.stops(), played.answer) == (["sufficient"], "A")
 
 
