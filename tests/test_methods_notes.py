@@ -205,7 +205,7 @@ def test_amber_stops_once_the_memory_suffices_and_each_part_can_be_taken_out(
     chunk_filter: bool, sentence_filter: bool, agents: bool
 ) -> None:
     script, read = filtering("bd", note_judge=YES, **AGREEING, **ONCE), "bd" if chunk_filter else "abcde"
-    parts = {"chunk_filter": chunk_filter, "sentence_filter": sentence_filter, "agents": agents}
+    parts: dict[str, Any] = {"chunk_filter": chunk_filter, "sentence_filter": sentence_filter, "agents": agents}
     played = play(amber, script, **parts)
     filters = [CHUNK] * 5 * chunk_filter + [SENTENCE] * len(read) * sentence_filter
     review = [*AGENTS, "note_judge"] * agents
@@ -334,7 +334,7 @@ def test_the_sentence_filter_keeps_what_is_copied_and_where_nothing_is_all_or_no
 @pytest.mark.parametrize("stage", [CHUNK, SENTENCE])
 def test_the_passages_are_filtered_at_the_same_time(stage: str) -> None:
     script = filtering("abcde", note_init="M", amber_sufficient=YES, answer_short="A", **{stage: "?"})
-    only = {"chunk_filter": stage == CHUNK, "sentence_filter": stage == SENTENCE}
+    only: dict[str, Any] = {"chunk_filter": stage == CHUNK, "sentence_filter": stage == SENTENCE}
     waited = play(amber, together(5, script, {stage}), agents=False, max_iterations=1, **only)
     assert (waited.log[:6], waited.parse_failures()) == (["search", *[stage] * 5], [stage] * 5)
     assert waited.trace == play(amber, script, agents=False, max_iterations=1, **only).trace

@@ -193,14 +193,15 @@ def test_values_are_laid_out_as_text_and_braces_in_them_are_not_filled_in_turn()
     assert [layout("as it is\n"), layout(["Who?", "Where?"]), layout([])] == ["as it is\n", "Who?\nWhere?", "(none)"]
     passages = [Passage("1", "Thomas Telford", "He was born in Glendinning."), Passage("2", "", "No title.")]
     filled = Templates().fill("answer_short", "en", {"context": passages, "question": "Where?"})
-    text = "[1] Thomas Telford\nHe was born in Glendinning.\n\n[2] \nNo title."
-    assert f"{text}\n\nQuestion: Where?\n" in filled
-    assert filled == Templates().fill("answer_short", "en", {"context": text, "question": "Where?"})
+    assert "[1] Thomas Telford\nHe was born in Glendinning.\n\n[2] \nNo title.\n\nQuestion: Where?\n" in filled
     fields: dict[str, Any] = {"question": "What is {note}?", "note": "{queries}", "queries": ["{unknown}", r"\1 \g<0>"]}
     prompt = Templates("small").fill("note_query", "en", fields)
-    assert "Question: What is {note}?\n" in prompt
-    assert "Note so far:\n{queries}\n" in prompt
-    assert "Questions asked before:\n{unknown}\n\\1 \\g<0>\n" in prompt
+    for line in (
+        "Question: What is {note}?",
+        "Note so far:\n{queries}",
+        "Questions asked before:\n{unknown}\n\\1 \\g<0>",
+    ):
+        assert f"{line}\n" in prompt
 
 
 @pytest.mark.parametrize("language", get_args(Language))
@@ -220,8 +221,6 @@ def test_a_folder_of_ones_own_replaces_what_it_holds_of_the_set_that_it_names(tm
     assert dict(own.hashes().items() - packaged.hashes().items()).keys() == {"en/answer_short"}
     assert len(packaged.hashes()) == len(FILES) / len(SETS) + len(OF_TRAINING)
     write(tmp_path, "base", "small\n")
-    hashes = Templates(tmp_path).hashes()
-    assert dict(hashes.items() - Templates("small").hashes().items()).keys() == {"en/answer_short"}
     write(tmp_path, "en/answer_short", f"# Another head.\n---\n{Templates('small').text('answer_short')}\n")
     assert Templates(tmp_path).hashes() == Templates("small").hashes()  # of the prompt, not of its head
 
@@ -248,11 +247,7 @@ def test_a_prompt_by_a_new_name_is_for_a_method_of_ones_own(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "en/answer_short",
-            "# x\n---\n{context} {passages}",
-            r"placeholders missing \['question'\], unknown \['passages'\]",
-        ),
+        ("en/answer_short", "# x\n---\n{context} {passages}", r"missing \['question'\], unknown \['passages'\]"),
         ("en/answer_short", "# x\n---\n", r"missing \['context', 'question'\], unknown none"),
         ("english/answer_short", "# x\n---\n{context}", "the folder of a language is called en or zh"),
         ("en/answer_short", "{context} {question}", "lines that start with #, a line ---, then the prompt"),

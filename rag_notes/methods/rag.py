@@ -97,9 +97,13 @@ class Rag:
                 hit.unread = hit.unread or hit.id not in ids
         return passages
 
-    async def ask(self, stage: str, *, stop: Sequence[str] = (), **fields: Value) -> str:
-        """Return the response to the template `stage` filled with `fields`, cut before `stop`, without space around."""
-        response, _ = await self._ask(stage, self._fill(stage, fields), stop=stop)
+    async def ask(self, stage: str, **fields: Value) -> str:
+        """Return the response to the prompt template `stage`, filled with `fields`; surrounding space removed."""
+        return await self.ask_text(stage, self._fill(stage, fields))
+
+    async def ask_until(self, stop: str, stage: str, **fields: Value) -> str:
+        """Return the response as `ask`, but cut before the string `stop`."""
+        response, _ = await self._ask(stage, self._fill(stage, fields), stop=[stop])
         return response.text.strip()
 
     async def ask_text(self, stage: str, prompt: str) -> str:
@@ -209,7 +213,7 @@ class Rag:
 
         Where the marker is missing it is the last line, and a parse failure is recorded.
         """
-        response = await self.ask_text(stage, self._fill(stage, {"form": self.answer_format, **fields}))
+        response = await self.ask(stage, form=self.answer_format, **fields)
         if (answer := parse_final_answer(response)) is not None:
             return answer
         self.parse_failure(stage)

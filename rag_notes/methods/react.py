@@ -32,7 +32,7 @@ async def react(rag: Rag, question: Question, *, top_k: Positive = 5, max_search
     seen: dict[str, Passage] = {}
     for searches_left in range(max_searches, -1, -1):
         fields = {"question": question.question, "form": rag.answer_format, "transcript": transcript}
-        response = await rag.ask("react", stop=["\nObservation"], **fields)
+        response = await rag.ask_until("\nObservation", "react", **fields)
         action = _ACTION.search(response)
         name, argument = (action[1] or action[3], action[2] or action[4] or "") if action else ("", "")
         argument = argument.strip(" <>[")
