@@ -100,7 +100,7 @@ def test_first_searches_find_the_first_hop_and_searches_for_the_links_find_the_r
         return retriever.search([query], 5)[0]
 
     def complete(questions: list[Question]) -> float:
-        return share([all_gold(search(q.question), q.gold_ids, 5) or 0 for q in questions])
+        return share([all_gold(search(q.question), q.gold_ids) or 0 for q in questions])
 
     assert share([q.gold_ids[0] in {hit.passage.id for hit in search(q.question)} for q in hundred]) >= 0.95
     chained, terms, links = [question for question in hundred if question.type in CHAINED], Tokenizer(), []
