@@ -86,9 +86,8 @@ async def useful(rag: Rag, about: str, passages: Sequence[Passage], threshold: f
     """The passages that the chunk-level filter finds useful; what cannot be read counts as useless (section 3.5)."""
     stage, choices = "amber_chunk_filter", ("useful", "useless")
     if threshold is None:
-        verdicts = await asyncio.gather(
-            *(rag.choose(stage, choices, "useless", context=[passage], question=about) for passage in passages)
-        )
+        chosen = (rag.choose(stage, choices, "useless", context=[passage], question=about) for passage in passages)
+        verdicts = await asyncio.gather(*chosen)
     else:
         read = (rag.probability(stage, choices, context=[passage], question=about) for passage in passages)
         verdicts = [choices[probability < threshold] for probability in await asyncio.gather(*read)]
@@ -105,9 +104,8 @@ async def helpful_sentences(
     To keep a passage whole of which none was copied trusts the chunk filter, which found it useful; to drop it takes
     the response for a "nothing helps".
     """
-    responses = await asyncio.gather(
-        *(rag.ask("amber_sentence_filter", context=[passage], question=about) for passage in passages)
-    )
+    asks = (rag.ask("amber_sentence_filter", context=[passage], question=about) for passage in passages)
+    responses = await asyncio.gather(*asks)
     space = "" if rag.question.language == "zh" else " "
     filtered = []
     for passage, response in zip(passages, responses, strict=True):

@@ -26,9 +26,8 @@ async def vanilla(
     et al., 2023, section 2); of equally frequent ones the first sampled.
     """
     passages = await rag.search(question.question, top_k)
-    answers = await asyncio.gather(
-        *(rag.sampled(number, samples).answer(passages, unknown=unknown) for number in range(samples))
-    )
+    asks = (rag.sampled(number, samples).answer(passages, unknown=unknown) for number in range(samples))
+    answers = await asyncio.gather(*asks)
     votes = [normalize_answer(answer, question.language) for answer in answers]
     (most, times), *_ = Counter(votes).most_common(1)
     if samples > 1:
