@@ -127,13 +127,9 @@ def graded(grades: dict[str, str], **others: Any) -> Callable[[Ask], str]:
 
 
 def test_self_rag_tries_again_with_rewritten_queries_until_an_answer_is_supported_and_useful() -> None:
-    script = by_stage(
-        grade_passage="2",
-        answer_short=["A1", "A2", "A3"],
-        self_rag_supported=["?", YES, YES],
-        self_rag_useful=[YES, "", YES],
-        rewrite_query=["mill builder\n", "mill architect"],
-    )
+    checks = {"self_rag_supported": ["?", YES, YES], "self_rag_useful": [YES, "", YES]}
+    rewrites = ["mill builder\n", "mill architect"]
+    script = by_stage(grade_passage="2", answer_short=["A1", "A2", "A3"], rewrite_query=rewrites, **checks)
     played = play(self_rag, script, {Q.question: "a", "mill builder": "b", "mill architect": "c"})
     assert (played.answer, played.stops()) == ("A3", ["supported and useful"])
     assert played.log == [*TRY, "rewrite_query", *TRY, "rewrite_query", *TRY]
@@ -325,19 +321,14 @@ def test_rat_revises_all_that_stands_so_far_with_each_step() -> None:
     revised = ["Telford built it.", "- Thomas Telford built it.\n- He was born in Dumfries.", " \n"]
     draft = "1. Smith built it.\n2. He was born in Perth.\n3. So it is Perth.\n4. Or not."
     script = by_stage(rat_draft=[draft], rat_revise=revised, answer_short=["Dumfries"])
-    texts = [
-        "Smith built it.",
-        "Telford built it.\nHe was born in Perth.",
-        "Thomas Telford built it.\nHe was born in Dumfries.\nSo it is Perth.",
-    ]
+    texts = ["Smith built it.", "Telford built it.\nHe was born in Perth."]
+    texts.append("Thomas Telford built it.\nHe was born in Dumfries.\nSo it is Perth.")
     ids = dict(zip([f"{Q.question} {text}".replace("\n", " ") for text in texts], ["ab", "", "c"], strict=True))
     played = play(rat, script, ids, top_k=2, max_steps=3)
     assert played.log == ["rat_draft", *["search", "rat_revise"] * 3, "answer_short"]
     assert played.searches == [(query, 2) for query in ids]
-    contexts = [shown("a", "b"), "(none)", shown("c")]
-    assert played.llm.asked("rat_revise") == [
-        FIELDS | {"context": context, "text": text} for context, text in zip(contexts, texts, strict=True)
-    ]
+    assert played.asked("rat_revise", "context") == [shown("a", "b"), "(none)", shown("c")]
+    assert played.asked("rat_revise", "text") == texts
     assert played.asked("answer_short", "context") == texts[2:]  # an empty revision leaves what stands
     assert (played.answer, played.stops(), played.parse_failures()) == ("Dumfries", ["max_steps"], ["rat_revise"])
 
@@ -494,10 +485,9 @@ def test_ircot_searches_with_each_thought_and_the_reader_gets_the_passages_alone
     assert played.searches == [(query, 2) for query in ids]
     assert (played.answer, played.stops(), played.parse_failures()) == ("Dumfries", [REACHED], [])
     first, second = [*ids][1:]
-    assert played.llm.asked("ircot_thought") == [
-        FIELDS | {"form": FORM, "context": shown(*names), "thoughts": text}
-        for names, text in (("ab", "(none)"), ("abc", first), ("abcd", f"{first}\n{second}"))
-    ]
+    assert played.asked("ircot_thought", "context") == [shown(*names) for names in ("ab", "abc", "abcd")]
+    assert played.asked("ircot_thought", "thoughts") == ["(none)", first, f"{first}\n{second}"]
+    assert played.asked("ircot_thought", "form") == [FORM] * 3
     assert played.llm.asked("answer_short") == [FIELDS | {"context": shown(*"abcd")}]
 
 
