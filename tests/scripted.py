@@ -8,7 +8,6 @@ import asyncio
 import itertools
 import math
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -47,17 +46,12 @@ Method = Callable[..., Awaitable[str]]
 
 def _pattern(path: Path) -> re.Pattern[str]:
     body = path.read_text(encoding="utf-8").split("\n---\n", 1)[1].strip()
-    parts = re.split(r"\{([a-z_]+)\}", body)
-    return re.compile(
-        "".join(f"(?P<{part}>.*)" if odd % 2 else re.escape(part) for odd, part in enumerate(parts)), re.DOTALL
-    )
+    text = re.sub(r"\\\{([a-z_]+)\\\}", r"(?P<\1>.*?)", re.escape(body))
+    return re.compile(text, re.DOTALL)
 
 
-PATTERNS = [
-    (path.stem, path.parent.name, _pattern(path))
-    for path in sorted(PROMPTS.glob("*/*/*.txt"))
-    if not path.stem.startswith("form_")
-]
+TEMPLATES = [path for path in sorted(PROMPTS.glob("*/*/*.txt")) if not path.stem.startswith("form_")]
+PATTERNS = [(path.stem, path.parent.name, _pattern(path)) for path in TEMPLATES]
 
 
 def recognise(prompt: str, repeat: int = 0) -> Ask:
@@ -76,16 +70,13 @@ def by_stage(**answers: str | Sequence[str]) -> Callable[[Ask], str]:
 
     A stage that is not named, and one that is asked more often than there are answers, fail the test.
     """
-    times: Counter[str] = Counter()
+    left = {stage: itertools.repeat(text) if isinstance(text, str) else iter(text) for stage, text in answers.items()}
 
     def answer(ask: Ask) -> str:
-        assert ask.stage in answers, f"not in the script: {ask.prompt}"
-        scripted = answers[ask.stage]
-        times[ask.stage] += 1
-        if isinstance(scripted, str):
-            return scripted
-        assert times[ask.stage] <= len(scripted), f"{ask.stage} is asked more often than the script says"
-        return scripted[times[ask.stage] - 1]
+        assert ask.stage in left, f"not in the script: {ask.prompt}"
+        text = next(left[ask.stage], None)
+        assert text is not None, f"{ask.stage} is asked more often than the script says"
+        return text
 
     return answer
 
@@ -127,9 +118,8 @@ class ScriptedLLM(LLM):
         text = scripted if isinstance(scripted, str) else await scripted
         tokens = tuple((word + space, math.log(float(p or 1))) for word, p, space in TOKEN.findall(text))
         text = "".join(token for token, _ in tokens if not token.startswith("<|")) if logprobs else text
-        response = Response(
-            text, "stop", len(prompt.split()), len(text.split()), seconds=1.0, logprobs=tokens if logprobs else None
-        )
+        counts = len(prompt.split()), len(text.split())
+        response = Response(text, "stop", *counts, seconds=1.0, logprobs=tokens if logprobs else None)
         self.usage.sent += 1
         self.store.put(request, response)
         return response
@@ -149,6 +139,9 @@ def shown(*names: str) -> str:
     return "\n\n".join(f"[{number}] Title {name}\nText of {name}." for number, name in enumerate(names, 1)) or "(none)"
 
 
+Ids = Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]]
+
+
 class ScriptedRetriever:
     """Finds the passages that `ids` names for a query (ids by query, or a function), the first `top_k` of them.
 
@@ -157,9 +150,7 @@ class ScriptedRetriever:
 
     name = "scripted"
 
-    def __init__(
-        self, ids: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]], log: list[str] | None = None
-    ) -> None:
+    def __init__(self, ids: Ids, log: list[str] | None = None) -> None:
         self.searches: list[tuple[str, int]] = []
         self.batches: list[int] = []
         self.log = [] if log is None else log
@@ -169,9 +160,8 @@ class ScriptedRetriever:
         self.batches.append(len(queries))
         self.searches += [(query, top_k) for query in queries]
         self.log += ["search"] * len(queries)
-        return [
-            [Hit(passage(name), 1 / rank) for rank, name in enumerate(self._ids(query)[:top_k], 1)] for query in queries
-        ]
+        names = (enumerate(self._ids(query)[:top_k], 1) for query in queries)
+        return [[Hit(passage(name), 1 / rank) for rank, name in ranking] for ranking in names]
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name}
@@ -212,7 +202,7 @@ class Played(NamedTuple):
 def play(
     method: Method,
     answer: Answer,
-    ids: Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]] = lambda _: "abcdef",
+    ids: Ids = lambda _: "abcdef",
     *,
     question: Question = Q,
     prompts: str = "papers",

@@ -2,29 +2,15 @@
 
 import pytest
 
-from rag_notes.metrics.chain import (
-    Density,
-    Verdict,
-    fact_density,
-    facts_held,
-    failure,
-    note_is_better,
-    verdicts,
-)
+from rag_notes.metrics.chain import Density, Verdict, fact_density, facts_held, failure, note_is_better, verdicts
 from rag_notes.types import Fact
 
 FILM = "The Road of Tipib"
 DIRECTED = Fact(FILM, "directed_by", "Tuvo Huganex", "film", f"{FILM} was directed by Tuvo Huganex.", (FILM,))
 BORN = Fact("Tuvo Huganex", "born_in", "Ropurn", "person", "He was born in Ropurn.", ("Tuvo Huganex",))
 SETTLED = Fact("Ropurn", "settled", "1581", "town", "It was settled in 1581.", ("Ropurn",))
-CELLIST = Fact(
-    "Gopa Hegelm (cellist)",
-    "born_year",
-    "1946",
-    "cellist",
-    "The cellist Gopa Hegelm was born in 1946.",
-    ("cellist Gopa Hegelm", "Gopa Hegelm (cellist)", "Gopa Hegelm is a cellist"),
-)
+NAMES = ("cellist Gopa Hegelm", "Gopa Hegelm (cellist)", "Gopa Hegelm is a cellist")
+CELLIST = Fact(NAMES[1], "born_year", "1946", "cellist", "The cellist Gopa Hegelm was born in 1946.", NAMES)
 CHAIN = (DIRECTED, BORN, SETTLED)
 NOTE = f"- {FILM} was directed by Tuvo Huganex.\n- Tuvo Huganex was born in Ropurn.\n- Ropurn was settled in 1581."
 
@@ -58,27 +44,36 @@ def test_a_fact_is_stated_where_its_value_is_said_of_its_subject(note: str, held
     assert facts_held([BORN], [note]) == (held,)
 
 
-def test_articles_dashes_and_years() -> None:
-    assert facts_held(CHAIN, [NOTE]) == (True, True, True)
-    assert facts_held(CHAIN, ["The road of Tipib (directed by Tuvo Huganex)"]) == (True, False, False)
-    assert facts_held([SETTLED], ["Ropurn (1581-1700)"]) == (True,)
-    assert facts_held([SETTLED], ["Ropurn has 15810 people."]) == (False,)
+@pytest.mark.parametrize(
+    ("facts", "texts", "held"),
+    [
+        (CHAIN, [NOTE], (True, True, True)),
+        (CHAIN, ["The road of Tipib (directed by Tuvo Huganex)"], (True, False, False)),
+        ([SETTLED], ["Ropurn (1581-1700)"], (True,)),
+        ([SETTLED], ["Ropurn has 15810 people."], (False,)),
+        # namesakes are told apart
+        ([CELLIST], ["The cellist Gopa Hegelm was born in 1946."], (True,)),
+        ([CELLIST], ["Gopa Hegelm, a cellist, was born in 1946."], (True,)),
+        ([CELLIST], ["Gopa Hegelm is a cellist. She was born in 1946."], (True,)),
+        ([CELLIST], ["The judge Gopa Hegelm was born in 1946."], (False,)),
+        ([CELLIST], ["Gopa Hegelm was born in 1946."], (False,)),
+        ([CELLIST], ["The cellist Gopa Hegelm sings. The judge Gopa Hegelm was born in 1946."], (False,)),
+        # each text is read by itself
+        ([BORN], ["Tuvo Huganex is a poet.", "He was born in Ropurn."], (False,)),
+        ([BORN], ["Nothing.", "Tuvo Huganex is from Ropurn."], (True,)),
+    ],
+)
+def test_articles_dashes_years_namesakes_and_texts(facts: list[Fact], texts: list[str], held: tuple[bool, ...]) -> None:
+    assert facts_held(facts, texts) == held
 
 
-def test_namesakes_are_told_apart() -> None:
-    assert facts_held([CELLIST], ["The cellist Gopa Hegelm was born in 1946."]) == (True,)
-    assert facts_held([CELLIST], ["Gopa Hegelm, a cellist, was born in 1946."]) == (True,)
-    assert facts_held([CELLIST], ["Gopa Hegelm is a cellist. She was born in 1946."]) == (True,)
-    assert facts_held([CELLIST], ["The judge Gopa Hegelm was born in 1946."]) == (False,)
-    assert facts_held([CELLIST], ["Gopa Hegelm was born in 1946."]) == (False,)
-    assert facts_held([CELLIST], ["The cellist Gopa Hegelm sings. The judge Gopa Hegelm was born in 1946."]) == (False,)
-
-
-def test_a_text_is_read_by_itself() -> None:
-    assert facts_held([BORN], ["Tuvo Huganex is a poet.", "He was born in Ropurn."]) == (False,)
-    assert facts_held([BORN], ["Nothing.", "Tuvo Huganex is from Ropurn."]) == (True,)
+def test_what_is_no_text_or_cannot_have_a_label_is_refused() -> None:
     with pytest.raises(TypeError, match="put it in a list"):
         facts_held([BORN], NOTE)
+    with pytest.raises(ValueError, match="leave unanswerable questions out"):
+        failure([], [FIRST], [], correct=False)
+    with pytest.raises(ValueError, match="none is marked as kept"):
+        failure(CHAIN, [FIRST, SECOND, THIRD], [(NOTE, False)], correct=False)
 
 
 def test_density_counts_the_tokens_of_the_sentences_that_state_a_fact() -> None:
@@ -126,13 +121,6 @@ def test_a_namesake_is_asked_for_by_its_bare_name() -> None:
     assert failure([taught, CELLIST], searches[:1], [], correct=False) == "linking entity not asked for"
 
 
-def test_what_cannot_have_a_label_is_refused() -> None:
-    with pytest.raises(ValueError, match="leave unanswerable questions out"):
-        failure([], [FIRST], [], correct=False)
-    with pytest.raises(ValueError, match="none is marked as kept"):
-        failure(CHAIN, [FIRST, SECOND, THIRD], [(NOTE, False)], correct=False)
-
-
 ONE, TWO, OTHER = NOTE.splitlines()[0], "\n".join(NOTE.splitlines()[:2]), NOTE.splitlines()[2]
 
 
@@ -154,12 +142,7 @@ def test_a_note_is_better_with_more_facts_and_none_lost(best: str, new: str, bet
 
 def test_the_judge_is_held_against_the_note_that_was_best_then() -> None:
     notes = [(ONE, True), (TWO, False), (TWO, True), (TWO, False), (ONE, True), (TWO, True)]
-    found = verdicts(CHAIN, notes)
-    assert found == [
-        Verdict(judge=False, truth=True),
-        Verdict(judge=True, truth=True),
-        Verdict(judge=False, truth=False),
-        Verdict(judge=True, truth=False),
-        Verdict(judge=True, truth=True),  # better than the worse note that the judge had kept
-    ]
+    # the last one is better than the worse note that the judge had kept
+    pairs = [(False, True), (True, True), (False, False), (True, False), (True, True)]
+    assert verdicts(CHAIN, notes) == [Verdict(judge, truth) for judge, truth in pairs]
     assert verdicts(CHAIN, []) == verdicts(CHAIN, notes[:1]) == []

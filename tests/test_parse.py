@@ -1,5 +1,6 @@
 """Reading what models really write, one hand-made case a habit; and the prompt templates that they answer."""
 
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -51,14 +52,17 @@ CHOICES: dict[str | None, list[str]] = {
 }
 
 
-@pytest.mark.parametrize(("text", "choice"), [(text, choice) for choice in VERDICTS for text in VERDICTS[choice]])
-def test_a_verdict_is_read_leniently_and_never_guessed(text: str, choice: str | None) -> None:
-    assert parse_choice(text, ("true", "false"), field="status") == choice
-
-
-@pytest.mark.parametrize(("text", "choice"), [(text, choice) for choice in CHOICES for text in CHOICES[choice]])
-def test_a_choice_is_read_leniently_and_never_guessed(text: str, choice: str | None) -> None:
-    assert parse_choice(text, ("A", "B", "C")) == choice
+@pytest.mark.parametrize(
+    ("text", "choices", "field", "choice"),
+    [
+        *((text, ("true", "false"), "status", choice) for choice in VERDICTS for text in VERDICTS[choice]),
+        *((text, ("A", "B", "C"), "result", choice) for choice in CHOICES for text in CHOICES[choice]),
+    ],
+)
+def test_a_choice_is_read_leniently_and_never_guessed(
+    text: str, choices: tuple[str, ...], field: str, choice: str | None
+) -> None:
+    assert parse_choice(text, choices, field) == choice
 
 
 def test_a_choice_comes_back_as_it_was_offered_and_from_its_own_field() -> None:
@@ -72,16 +76,12 @@ UNCHANGED = [
     *('Who sang "Yesterday"?', '"Carmen" was written by whom?', "**Who** built it?", "1.5 million people live where?"),
     *("1984 was written by whom?", "-5 degrees were measured where?"),
 ]
-
-
 PARIS = [
     *("The notes say so.\nfinal answer: <Paris>", "FINAL ANSWER : Paris", "**Final answer**: Paris"),
     *("**Final answer:** Paris", "Final answer: ** <Paris> **", "__Final answer:__ `Paris`", "### Final answer\nParis"),
     *("## **Final Answer**\n\n**Paris**", "Therefore, the final answer is: Paris", "Final answer: <Paris>."),
     *("Final answer: <Paris> (passage 1)", "Final answer: Rome\nFinal answer: Paris", "所以最终答案是：Paris"),
 ]
-
-
 READ: dict[Any, list[tuple[str, Any]]] = {
     parse_lines: [  # bullets, numbers, stars and quotes go, and nothing of the text
         ("Who built it?\n\n  - Where?  \n", ["Who built it?", "Where?"]),
@@ -163,20 +163,19 @@ def placeholders(text: str) -> set[str]:
 
 def write(folder: Path, name: str, text: str) -> Path:
     path = folder / f"{name}.txt"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("path", [*FILES, *OF_TRAINING, WRITER], ids=lambda path: "/".join(path.parts[-3:]))
 def test_every_template_can_be_filled_and_says_what_its_placeholders_are(path: Path) -> None:
-    language: Language = "zh" if path.parent.name == "zh" else "en"
-    names = placeholders(body(path))
+    head, text = path.read_text(encoding="utf-8").split("\n---\n", 1)
     templates = Templates("papers" if path in OF_TRAINING else path.parents[1].name)
+    language: Language = "zh" if path.parent.name == "zh" else "en"
+    names = placeholders(text)
     prompt = templates.fill(path.stem, language, {name: f"<<{name}>>" for name in names})
-    assert all(prompt.count(f"<<{name}>>") == body(path).count("{" + name + "}") > 0 for name in names)
-    assert not placeholders(prompt)
-    head = path.read_text(encoding="utf-8").split("\n---\n", 1)[0]
+    assert prompt == re.sub(r"\{(\w+)\}", r"<<\1>>", text.strip())
     assert {name for name in names if f"{name}:" not in head} == set()
 
 
@@ -194,22 +193,22 @@ def test_values_are_laid_out_as_text_and_braces_in_them_are_not_filled_in_turn()
     assert [layout("as it is\n"), layout(["Who?", "Where?"]), layout([])] == ["as it is\n", "Who?\nWhere?", "(none)"]
     passages = [Passage("1", "Thomas Telford", "He was born in Glendinning."), Passage("2", "", "No title.")]
     filled = Templates().fill("answer_short", "en", {"context": passages, "question": "Where?"})
-    text = "[1] Thomas Telford\nHe was born in Glendinning.\n\n[2] \nNo title."
-    assert f"{text}\n\nQuestion: Where?\n" in filled
-    assert filled == Templates().fill("answer_short", "en", {"context": text, "question": "Where?"})
+    assert "[1] Thomas Telford\nHe was born in Glendinning.\n\n[2] \nNo title.\n\nQuestion: Where?\n" in filled
     fields: dict[str, Any] = {"question": "What is {note}?", "note": "{queries}", "queries": ["{unknown}", r"\1 \g<0>"]}
     prompt = Templates("small").fill("note_query", "en", fields)
-    assert "Question: What is {note}?\n" in prompt
-    assert "Note so far:\n{queries}\n" in prompt
-    assert "Questions asked before:\n{unknown}\n\\1 \\g<0>\n" in prompt
+    for line in (
+        "Question: What is {note}?",
+        "Note so far:\n{queries}",
+        "Questions asked before:\n{unknown}\n\\1 \\g<0>",
+    ):
+        assert f"{line}\n" in prompt
 
 
 @pytest.mark.parametrize("language", get_args(Language))
 def test_the_form_of_an_answer_has_the_words_of_the_answer_prompts_and_json_is_left_alone(language: Language) -> None:
     papers, notes = Templates("papers"), {"question": "Q", "best_note": "N0", "new_note": "N1"}
-    for task in get_args(Task):
-        assert papers.text(f"form_{task}", language) in papers.text(f"answer_{task}", language)
-        assert papers.text(f"form_{task}", language) in papers.text(f"direct_{task}", language)
+    for task, prompt in itertools.product(get_args(Task), ("answer", "direct")):
+        assert papers.text(f"form_{task}", language) in papers.text(f"{prompt}_{task}", language)
     for prompt in (Templates(name).fill("note_judge", language, notes) for name in SETS):
         assert {json.loads(text)["status"] for text in re.findall(r"\{[^}]*\}", prompt)} == {"True", "False"}
 
@@ -221,9 +220,7 @@ def test_a_folder_of_ones_own_replaces_what_it_holds_of_the_set_that_it_names(tm
     assert (own.text("answer_short", "zh"), own.name) == (packaged.text("answer_short", "zh"), tmp_path.name)
     assert dict(own.hashes().items() - packaged.hashes().items()).keys() == {"en/answer_short"}
     assert len(packaged.hashes()) == len(FILES) / len(SETS) + len(OF_TRAINING)
-    (tmp_path / "base.txt").write_text("small\n", encoding="utf-8")
-    hashes = Templates(tmp_path).hashes()
-    assert dict(hashes.items() - Templates("small").hashes().items()).keys() == {"en/answer_short"}
+    write(tmp_path, "base", "small\n")
     write(tmp_path, "en/answer_short", f"# Another head.\n---\n{Templates('small').text('answer_short')}\n")
     assert Templates(tmp_path).hashes() == Templates("small").hashes()  # of the prompt, not of its head
 
@@ -250,8 +247,8 @@ def test_a_prompt_by_a_new_name_is_for_a_method_of_ones_own(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("en/answer_short", "# x\n---\n{context} {passages}", r"missing: \['question'\], unknown: \['passages'\]"),
-        ("en/answer_short", "# x\n---\n", r"missing: \['context', 'question'\], unknown: none"),
+        ("en/answer_short", "# x\n---\n{context} {passages}", r"missing \['question'\], unknown \['passages'\]"),
+        ("en/answer_short", "# x\n---\n", r"missing \['context', 'question'\], unknown none"),
         ("english/answer_short", "# x\n---\n{context}", "the folder of a language is called en or zh"),
         ("en/answer_short", "{context} {question}", "lines that start with #, a line ---, then the prompt"),
         ("en/answer_short", "no comment\n---\n{context} {question}", "comment lines that start with #"),

@@ -14,14 +14,11 @@ from rag_notes.types import Task
 Family = Literal["baseline", "single search", "several searches", "notes"]
 Settings = Mapping[str, Any]
 
-ANSWER = tuple(f"answer_{task}" for task in get_args(Task))
-"""The prompts of `Rag.answer` from passages or a note, one a task."""
-
-DIRECT = tuple(f"direct_{task}" for task in get_args(Task))
-"""The prompts of `Rag.answer` from the model's knowledge, one a task."""
-
-ANSWER_FORMAT = tuple(f"form_{task}" for task in get_args(Task))
-"""The words of `Rag.answer_format`, one a task: parts of other prompts, never asked by themselves."""
+# One a task: the prompts of `Rag.answer` from passages or a note, and from the model's knowledge; and the words of
+# `Rag.answer_format`, which are parts of other prompts.
+ANSWER, DIRECT, ANSWER_FORMAT = (
+    tuple(f"{name}_{task}" for task in get_args(Task)) for name in ("answer", "direct", "form")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +26,9 @@ class About:
     """What a method is called, where it comes from, and what can be said of it without running it.
 
     `labels` has another label for the value of a setting that makes another system of it. `limits` are the settings
-    that the study of thresholds varies. `parts` are what the papers' ablations take out, by their name, as the settings
-    that are then left; `method` among them is another method. `calls` gives the most calls that a question can take
-    with all settings given, and `prompts` are the templates used (`prompts/<set>/<language>/<name>.txt`), which are the
-    stages asked; None where unknown.
+    that the study of thresholds varies. `parts` has the settings of each ablation of the papers; `method` among them is
+    another method. `calls` gives the most calls that a question can take with all settings given, and `prompts` are the
+    templates used (`prompts/<set>/<language>/<name>.txt`), which are the stages asked; None where unknown.
     """
 
     label: str
@@ -53,9 +49,8 @@ def about_of(method: Callable[..., Any]) -> About:
     function = method
     while isinstance(function, partial):
         function = function.func
-    about = None
-    if function.__module__.rpartition(".")[2] == function.__name__:
-        about = getattr(importlib.import_module(function.__module__), "ABOUT", None)
+    of_file = function.__module__.rpartition(".")[2] == function.__name__
+    about = getattr(importlib.import_module(function.__module__), "ABOUT", None) if of_file else None
     if not isinstance(about, About):
         return About(label=function.__name__.replace("_", " "))
     settings = settings_of(method)
@@ -73,9 +68,8 @@ def settings_of(method: Callable[..., Any]) -> dict[str, Any]:
 def label_of(name: str) -> str:
     """Return what tables and figures call a method by this name: its label, and in brackets what the name adds to it.
 
-    A variant of a study is so told from its method: `deepnote_2_1` is `DeepNote (2-1)`. Of a method that is one of
-    several systems by its settings, which a name does not tell, only what they have in common. A name that begins with
-    no method's file is its own label, without underscores.
+    `deepnote_2_1` is `DeepNote (2-1)`. Where settings, which a name does not tell, make several systems of a method, it
+    is what their labels have in common. A name that begins with no method's file is its own label, without underscores.
     """
     words = name.split("_")
     for count in range(len(words), 0, -1):
@@ -94,7 +88,6 @@ def family_of(function: str) -> Family | None:
 
 @cache
 def _about_file(name: str) -> About | None:
-    """Return the `ABOUT` of the method's file of this name, None where there is none."""
     if not Path(__file__).with_name(f"{name}.py").is_file() or not name.isidentifier():
         return None
     about = getattr(importlib.import_module(f"{__package__}.{name}"), "ABOUT", None)

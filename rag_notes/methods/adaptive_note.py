@@ -35,10 +35,6 @@ async def adaptive_note(
     (`retrieved_passages`, distinct). Without `reviewer`, as in the ablation (Table 2), every update becomes the memory
     and CI alone ends the loop.
     """
-    limits = {
-        "invalid_updates": invalid_updates,
-        "collector_iterations": collector_iterations,
-        "retrieved_passages": retrieved_passages if reviewer else sys.maxsize,
-    }
-    memory = await grow_note(rag, limits, top_k=top_k, queries=queries, judged=reviewer)
-    return await rag.answer(memory)
+    limits = {"invalid_updates": invalid_updates, "collector_iterations": collector_iterations}
+    limits["retrieved_passages"] = retrieved_passages if reviewer else sys.maxsize
+    return await rag.answer(await grow_note(rag, limits, top_k=top_k, queries=queries, judged=reviewer))

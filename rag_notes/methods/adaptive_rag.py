@@ -37,8 +37,8 @@ async def adaptive_rag(
 ) -> str:
     """Answer without retrieval (A), with one search (B) or iteratively, as IRCoT does (C).
 
-    The classifier is the LLM itself, or one trained on the silver labels of the file `labels`, a CSV file with the
-    columns question and label; what the LLM says that is no label counts as B.
+    The classifier is the LLM, whose answer counts as B where it is no label, or one trained on the silver labels of the
+    CSV file `labels` (columns question and label).
     """
     if classifier == "prompted":
         label = await rag.choose("complexity", LABELS, "B", question=question.question)
@@ -53,10 +53,7 @@ async def adaptive_rag(
 
 
 def classify(question: str, labels: str | None, language: Language = "en") -> str:
-    """Predict how complex a question is, by a classifier trained on the other questions of a file of labels.
-
-    Raises InputError where the file is missing or malformed, or has fewer than two labels without the question.
-    """
+    """Predict how complex a question is, by a classifier trained on the other questions of a file of labels."""
     if labels is None or not Path(labels).is_file():
         raise InputError(f"method.adaptive_rag.labels={labels}: no such file; make one as docs/training.md shows")
     with Path(labels).open(encoding="utf-8-sig", newline="") as file:
@@ -79,6 +76,5 @@ def _trained(pairs: tuple[tuple[str, str], ...], language: Language) -> Any:
 
     tokenizer = Tokenizer(language, stop_words=False)  # who, which and before say much about a question
     words = TfidfVectorizer(tokenizer=tokenizer, token_pattern=None, lowercase=False, ngram_range=(1, 2))
-    return make_pipeline(words, LogisticRegression(class_weight="balanced", max_iter=1000)).fit(
-        *zip(*pairs, strict=True)
-    )
+    model = make_pipeline(words, LogisticRegression(class_weight="balanced", max_iter=1000))
+    return model.fit(*zip(*pairs, strict=True))

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from rag_notes.methods.about import ANSWER, About
 from rag_notes.methods.parse import parse_copied, parse_new_question
 from rag_notes.methods.rag import Rag
-from rag_notes.prompts.templates import Value
 from rag_notes.types import Passage, Positive, Probability, Question
 
 ABOUT = About(
@@ -27,11 +27,8 @@ ABOUT = About(
         - (not s["agents"])
     ),
     prompts=(
-        *("amber_chunk_filter", "amber_sentence_filter"),
-        *("note_init", "note_update", "note_judge"),
-        *("amber_review", "amber_review_memory", "amber_challenge", "amber_refine"),
-        *("amber_sufficient", "amber_query"),
-        *ANSWER,
+        *("amber_chunk_filter", "amber_sentence_filter", "note_init", "note_update", "note_judge", "amber_review"),
+        *("amber_review_memory", "amber_challenge", "amber_refine", "amber_sufficient", "amber_query", *ANSWER),
     ),
 )
 
@@ -52,12 +49,12 @@ async def amber(
 ) -> str:
     """Search, filter and update the memory until it suffices for the question or `max_iterations` were made.
 
-    `chunk_filter`, `sentence_filter` and `agents` are what the ablation takes out (Table 2). The chunk filter
-    keeps what it calls useful, or with `chunk_threshold` what is so with at least this probability; that needs
-    log-probabilities: raises FatalLLMError where the endpoint gives none. `filter_query` is what the filters see: the
-    question (section 3.2, equation 1) or the current query. `no_sentence` is what becomes of a passage of which no
-    sentence was copied. `reviewer_memory` shows the Reviewer the memory too, as section 3.3 says and the
-    prompt of Table 6 does not. Where the filters leave nothing the memory stays as it is and the iteration counts.
+    `chunk_filter`, `sentence_filter` and `agents` are what the ablation takes out (Table 2). With `chunk_threshold` a
+    passage is useful that is so with at least this probability; that needs log-probabilities: raises FatalLLMError
+    where the endpoint gives none. `filter_query` is what the filters see: the question (section 3.2, equation 1) or the
+    current query. `no_sentence` is what becomes of a passage of which no sentence was copied. `reviewer_memory` shows
+    the Reviewer the memory too, as section 3.3 says and the prompt of Table 6 does not. Where the filters leave nothing
+    the memory stays as it is and the iteration counts.
     """
     q = query = question.question
     memory = ""
@@ -76,9 +73,9 @@ async def amber(
             break
         if iteration < max_iterations:
             response = await rag.ask("amber_query", question=q, note=memory or [], queries=earlier_queries)
-            if (new := parse_new_question(response)) is None:
+            if (new_question := parse_new_question(response)) is None:
                 rag.parse_failure("amber_query")
-            query = new or q
+            query = new_question or q
             earlier_queries.append(query)
     else:
         rag.stop("max_iterations")
@@ -89,9 +86,8 @@ async def useful(rag: Rag, about: str, passages: Sequence[Passage], threshold: f
     """The passages that the chunk-level filter finds useful; what cannot be read counts as useless (section 3.5)."""
     stage, choices = "amber_chunk_filter", ("useful", "useless")
     if threshold is None:
-        verdicts = await asyncio.gather(
-            *(rag.choose(stage, choices, "useless", context=[passage], question=about) for passage in passages)
-        )
+        chosen = (rag.choose(stage, choices, "useless", context=[passage], question=about) for passage in passages)
+        verdicts = await asyncio.gather(*chosen)
     else:
         read = (rag.probability(stage, choices, context=[passage], question=about) for passage in passages)
         verdicts = [choices[probability < threshold] for probability in await asyncio.gather(*read)]
@@ -105,12 +101,11 @@ async def helpful_sentences(
 ) -> list[Passage]:
     """The passages cut to the sentences that the sentence-level filter copies from them (section 3.5).
 
-    A response with no sentence of its passage in it cannot be read. To keep that passage whole trusts the chunk filter,
-    which found it useful; to drop it takes the response for a "nothing helps".
+    To keep a passage whole of which none was copied trusts the chunk filter, which found it useful; to drop it takes
+    the response for a "nothing helps".
     """
-    responses = await asyncio.gather(
-        *(rag.ask("amber_sentence_filter", context=[passage], question=about) for passage in passages)
-    )
+    asks = (rag.ask("amber_sentence_filter", context=[passage], question=about) for passage in passages)
+    responses = await asyncio.gather(*asks)
     space = "" if rag.question.language == "zh" else " "
     filtered = []
     for passage, response in zip(passages, responses, strict=True):
@@ -136,13 +131,10 @@ async def update(
         if not agents:
             return draft
     if agents:
-        fields: dict[str, Value] = {"context": passages, "question": q, "note": draft}
-        if reviewer_memory:
-            review = await rag.ask("amber_review_memory", memory=memory or [], **fields)
-        else:
-            review = await rag.ask("amber_review", **fields)
-        suggestions = await rag.ask("amber_challenge", review=review, **fields)
-        draft = await rag.ask("amber_refine", review=review, suggestions=suggestions, **fields)
+        ask = partial(rag.ask, context=passages, question=q, note=draft)
+        review = await (ask("amber_review_memory", memory=memory or []) if reviewer_memory else ask("amber_review"))
+        suggestions = await ask("amber_challenge", review=review)
+        draft = await ask("amber_refine", review=review, suggestions=suggestions)
     better = not best or await rag.judge("note_judge", question=q, best_note=best, new_note=draft)
     rag.note(draft, kept=better)
     return draft if better else best

@@ -14,10 +14,9 @@ ABOUT = About(
 
 
 async def chain_of_note(rag: Rag, question: Question, *, top_k: Positive = 5, unknown: bool = False) -> str:
-    """Search once; notes, relevance and answer come in one response, the answer behind its marker.
+    """Search once; notes, relevance and answer come in one response.
 
-    `unknown` offers this word as an answer, as section 2.3 has it. The prompt of Appendix A.5 does not, and neither do
-    those of the baselines: reject rates can be compared where all have the same clause.
+    `unknown` offers this word as an answer, as section 2.3 has it and the prompt of Appendix A.5 does not.
     """
     passages = await rag.search(question.question, top_k)
     return await rag.reason("chain_of_note", context=passages, question=rag.question_text(unknown=unknown))

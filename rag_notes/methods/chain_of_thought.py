@@ -14,9 +14,6 @@ ABOUT = About(
 
 
 async def chain_of_thought(rag: Rag, question: Question, *, top_k: Positive = 5, unknown: bool = False) -> str:
-    """Search once, reason step by step over the passages, and read the answer from its marker.
-
-    `unknown` offers this word as an answer.
-    """
+    """Search once and reason step by step over the passages; `unknown` offers this word as an answer."""
     passages = await rag.search(question.question, top_k)
     return await rag.reason("chain_of_thought", context=passages, question=rag.question_text(unknown=unknown))

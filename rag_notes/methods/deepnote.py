@@ -30,9 +30,8 @@ async def deepnote(
 ) -> str:
     """Write a note, then ask, search, update and judge until a threshold is met, and answer from the best note.
 
-    The thresholds are the paper's: `max_failure` failed updates and `max_step` updates. `max_passages` distinct
-    passages are the authors' code's; None leaves it out, as the paper does.
+    The thresholds are `max_failure` failed updates, `max_step` updates, and, in the authors' code only, `max_passages`
+    distinct passages (None: no such threshold).
     """
     limits = {"max_failure": max_failure, "max_step": max_step, "max_passages": max_passages or sys.maxsize}
-    best = await grow_note(rag, limits, top_k=top_k, queries=queries)
-    return await rag.answer(best)
+    return await rag.answer(await grow_note(rag, limits, top_k=top_k, queries=queries))

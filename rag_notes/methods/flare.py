@@ -1,12 +1,13 @@
 """FLARE: search again wherever the model is unsure of its next sentence (DeepNote, baselines of Table 1)."""
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
 from typing import Literal
 
 from rag_notes.methods.about import ANSWER, ANSWER_FORMAT, About
 from rag_notes.methods.parse import parse_final_answer, parse_next_sentence
 from rag_notes.methods.rag import Rag, Token
-from rag_notes.prompts.templates import Value
 from rag_notes.types import Passage, Positive, Probability, Question
 
 ABOUT = About(
@@ -33,20 +34,18 @@ async def flare(
 
     A sentence is first drafted without passages (FLARE, section 3.2); with `draft_with_passages` the question is
     searched to begin with, and a draft sees the passages of the last search. `masked` searches with the sentence
-    without its tokens under `beta`, `asked` with a question for them. The answer is read from its marker; a text that
-    has none after `max_sentences` is the material of a last question. Needs log-probabilities: raises FatalLLMError
-    where the endpoint gives none.
+    without its tokens under `beta`, `asked` with a question for them. A text without an answer's marker after
+    `max_sentences` is what the question is answered from. Raises FatalLLMError where the endpoint gives no
+    log-probabilities.
     """
     q = question.question
-    passages: Sequence[Passage] | None = None
-    if draft_with_passages:
-        passages = await rag.search(q, top_k)
+    passages = await rag.search(q, top_k) if draft_with_passages else None
     text: list[str] = []
     while len(text) < max_sentences:
         sentence = await next_sentence(rag, question, passages, text)
         if sentence and min(token.probability for token in sentence) < theta:
             if queries == "masked":
-                query = "".join(token.text for token in sentence if token.probability >= beta).strip()
+                query = written([token for token in sentence if token.probability >= beta])
             else:
                 query = await rag.ask("flare_query", question=q, text=text, sentence=written(sentence))
             evidence = await rag.search(query or q, top_k)
@@ -69,19 +68,16 @@ async def next_sentence(
     rag: Rag, question: Question, passages: Sequence[Passage] | None, text: Sequence[str]
 ) -> list[Token]:
     """The tokens of the first sentence of the response, or of all of a final answer; none where it is empty."""
-    fields: dict[str, Value] = {"question": question.question, "form": rag.answer_format, "text": text}
-    if passages is None:
-        tokens = await rag.ask_tokens("flare_draft", **fields)
-    else:
-        tokens = await rag.ask_tokens("flare_sentence", context=passages, **fields)
+    ask = partial(rag.ask_tokens, question=question.question, form=rag.answer_format, text=text)
+    tokens = await (ask("flare_draft") if passages is None else ask("flare_sentence", context=passages))
     sentence = parse_next_sentence(written(tokens), question.language)
     if not sentence:
         return []
     end = "".join(token.text for token in tokens).index(sentence) + len(sentence)
-    starts = [sum(len(token.text) for token in tokens[:number]) for number in range(len(tokens))]
+    starts = accumulate((len(token.text) for token in tokens[:-1]), initial=0)
     return [token for token, start in zip(tokens, starts, strict=True) if start < end]
 
 
 def written(tokens: Sequence[Token]) -> str:
-    """The text of tokens."""
+    """The text of tokens, without space around it."""
     return "".join(token.text for token in tokens).strip()

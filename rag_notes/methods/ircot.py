@@ -25,10 +25,8 @@ async def ircot(
     passages = await rag.search(q, min(top_k, max_passages))
     thoughts: list[str] = []
     while len(thoughts) < max_steps and len(passages) < max_passages:
-        response = await rag.ask(
-            "ircot_thought", context=passages, question=q, form=rag.answer_format, thoughts=thoughts
-        )
-        thought = parse_next_sentence(response, question.language)
+        ask = rag.ask("ircot_thought", context=passages, question=q, form=rag.answer_format, thoughts=thoughts)
+        thought = parse_next_sentence(await ask, question.language)
         if parse_final_answer(thought) is not None:
             rag.stop("answer reached")
             break

@@ -4,13 +4,8 @@ from rag_notes.methods.about import DIRECT, About
 from rag_notes.methods.rag import Rag
 from rag_notes.types import Question
 
-ABOUT = About(
-    label="No retrieval",
-    source="the first rows of every main table",
-    family="baseline",
-    calls=lambda _: 1,
-    prompts=DIRECT,
-)
+SOURCE = "the first rows of every main table"
+ABOUT = About(label="No retrieval", source=SOURCE, family="baseline", calls=lambda _: 1, prompts=DIRECT)
 
 
 async def no_retrieval(rag: Rag, question: Question) -> str:

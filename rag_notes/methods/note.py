@@ -19,8 +19,7 @@ async def grow_note(
 
     `limits` are those of failed updates (in total, not in a row), of updates, and of distinct passages, in this order
     and by the names that the trace shows. A search that could go past the last one gives only unseen passages up to
-    it. An update that the judge does not find better leaves the best note as it was; without `judged` every update
-    becomes the best note.
+    it. An update becomes the best note where the judge finds it better, and always without `judged`.
     """
     question, max_passages = rag.question.question, [*limits.values()][-1]
     passages = await rag.search(question, min(top_k, max_passages))

@@ -1,7 +1,7 @@
 """Reading what an LLM wrote: lists, sentences, one of a few words, a final answer behind its marker."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import sentencex
@@ -13,24 +13,23 @@ from rag_notes.types import Language
 _BULLET = re.compile(r"^(?:[-•](?!\d)|\*\s|\(?\d{1,2}[.):、．](?!\d))\s*")
 _BOLD = re.compile(r"^\*\*(.*)\*\*$")
 _QUOTED = re.compile(r'^["“](.*)["”]$')
-_MARKER = re.compile(
-    r"(?:final answer|最终答案)(?:\s+is|是|为)?[*_\s]*?(?:[:：]|[*_ ]*$)[*_\s]*", re.IGNORECASE | re.MULTILINE
-)
-_QUESTION = re.compile(r"(?:new question|新问题)[*_\s]*[:：][*_\s]*", re.IGNORECASE)
+_ANY = re.IGNORECASE | re.MULTILINE
+_MARKER = re.compile(r"(?:final answer|最终答案)(?:\s+is|是|为)?[*_\s]*?(?:[:：]|[*_ ]*$)[*_\s]*", _ANY)
+_QUESTION = re.compile(r"(?:new question|新问题)[*_\s]*[:：][*_\s]*", _ANY)
 # "A lookup" and "a fact", but not "A is right".
 _ARTICLE = re.compile(r"(?:\ba|(?:^|(?<=[.!?] ))A)(?= (?!(?:and|or|is)\b)\w)", re.MULTILINE)
 # The number of a passage at the beginning of a line, and its two tags side by side; a list of choices is no tag.
-_NUMBERED = re.compile(r"^\W*(?:passage|段落)?\W{0,3}(\d{1,2})(?!\d)", re.IGNORECASE | re.MULTILINE)
+_NUMBERED = re.compile(r"^\W*(?:passage|段落)?\W{0,3}(\d{1,2})(?!\d)", _ANY)
 _TAGS = re.compile(
     r"(?<!or )(?<!not )\b(useful|useless)\W{1,8}(?:(?:and|but) )?(relevant|irrelevant)\b(?! or)"
     r"|(?<![或没])(有用|无用)\W{0,8}(?:且|但|而)?(不相关|无关|相关)(?!或)",
-    re.IGNORECASE,
+    _ANY,
 )
 _BRACKETED = re.compile(r"<([^<>]+)>[^<>]*")
 
 
 class Label(NamedTuple):
-    """The two tags of a passage: whether it helps with the answer, and whether it is about the question."""
+    """Whether a passage helps with the answer, and whether it is about the question."""
 
     useful: bool
     relevant: bool
@@ -65,20 +64,18 @@ def parse_choice(text: str, choices: Sequence[str], field: str = "result") -> st
     """The one of `choices` that `{"result": "..."}` names, read leniently; None where it cannot be read.
 
     Fenced JSON, single quotes, a bare boolean in the JSON, a bare word and a sentence with just one of the choices
-    are read. A text that holds several choices, in JSON or in words without it, is unreadable. Case does not matter,
-    but an article is not the choice A.
+    are read, in any case; several choices are not, and an article is not the choice A.
     """
     names = {choice.lower(): choice for choice in choices}
-    innermost, whole = re.findall(r"\{[^{}]*\}", text), re.findall(r"\{.*\}", text, re.DOTALL)
-    words = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", re.ASCII)
-    spoken = words.findall(_ARTICLE.sub("", text).lower())
-    readings = _values(innermost, field, names) or _values(whole, field, names) or set(spoken)
+    words = rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])"
+    readings = set(re.findall(words, _ARTICLE.sub("", text).lower(), re.ASCII))
+    for braces in (r"\{[^{}]*\}", r"(?s)\{.*\}"):  # the innermost objects, else the whole
+        objects = [repair_json(found, return_objects=True) for found in re.findall(braces, text)]
+        values = {str(value.get(field)).strip().lower() for value in objects if isinstance(value, dict)}
+        if values & names.keys():
+            readings = values & names.keys()
+            break
     return names[readings.pop()] if len(readings) == 1 else None
-
-
-def _values(objects: list[str], field: str, names: Collection[str]) -> set[str]:
-    values = [repair_json(text, return_objects=True) for text in objects]
-    return {str(value.get(field)).strip().lower() for value in values if isinstance(value, dict)} & set(names)
 
 
 def parse_final_answer(text: str) -> str | None:
@@ -86,8 +83,8 @@ def parse_final_answer(text: str) -> str | None:
 
     Bold stars and angle brackets around the answer are left out, and so is a remark behind the closing bracket.
     """
-    parts = _MARKER.split(text)
-    answer = parts[-1].strip() if len(parts) > 1 else ""
+    _, *parts = _MARKER.split(text)
+    answer = parts[-1].strip() if parts else ""
     if bracketed := _BRACKETED.fullmatch(answer):
         answer = bracketed[1]
     return answer.strip("<>*` \n") or None
@@ -95,22 +92,20 @@ def parse_final_answer(text: str) -> str | None:
 
 def parse_new_question(text: str) -> str | None:
     """What follows the last `New question:` marker on its line; None where the marker or the text is missing."""
-    parts = _QUESTION.split(text)
-    lines = parse_lines(parts[-1]) if len(parts) > 1 else []
+    _, *parts = _QUESTION.split(text)
+    lines = parse_lines(parts[-1]) if parts else []
     return lines[0].strip("<>") if lines else None
 
 
 def parse_labels(text: str) -> dict[int, Label]:
     """The two tags of each passage by its number, from lines such as `2. useless, relevant, it says no year`.
 
-    The tags may stand anywhere behind the number, up to the next one; a number given twice keeps its first tags. What
-    has no number or not both tags is left out.
+    The tags may stand anywhere behind the number, up to the next one; a number given twice keeps its first tags.
     """
     labels: dict[int, Label] = {}
     _, *parts = _NUMBERED.split(text)
     for number, rest in zip(parts[::2], parts[1::2], strict=True):
         if tags := _TAGS.search(rest):
-            useful, relevant = tags[1] or tags[3], tags[2] or tags[4]
-            label = Label(useful.lower() in ("useful", "有用"), relevant.lower() in ("relevant", "相关"))
-            labels.setdefault(int(number), label)
+            useful, relevant = (tag.lower() for tag in tags.groups() if tag)
+            labels.setdefault(int(number), Label(useful in ("useful", "有用"), relevant in ("relevant", "相关")))
     return labels

@@ -16,7 +16,7 @@ from rag_notes.types import Hit, Passage, Question
 
 
 class Token(NamedTuple):
-    """A token of a response and the probability, from 0 to 1, that the model gave it."""
+    """A token of a response and its probability, from 0 to 1."""
 
     text: str
     probability: float
@@ -27,43 +27,28 @@ class Searcher:
 
     def __init__(self, retriever: Retriever) -> None:
         self.retriever = retriever
-        self._waiting: dict[int, list[tuple[str, asyncio.Future[list[Hit]]]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[int, tuple[list[str], asyncio.Task[list[list[Hit]]]]] = {}
 
     async def search(self, query: str, top_k: int) -> list[Hit]:
         """Return the best `top_k` hits for one query, best first."""
-        future: asyncio.Future[list[Hit]] = asyncio.get_running_loop().create_future()
-        batch = self._waiting.setdefault(top_k, [])
-        batch.append((query, future))
-        if len(batch) == 1:
-            task = asyncio.create_task(self._flush(top_k))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return await future
+        if top_k not in self._waiting:
+            self._waiting[top_k] = [], asyncio.create_task(self._search_batch(top_k))
+        queries, rankings = self._waiting[top_k]
+        queries.append(query)
+        number = len(queries) - 1
+        return (await asyncio.shield(rankings))[number]  # who is cancelled does not cancel the others' searches
 
-    async def _flush(self, top_k: int) -> None:
+    async def _search_batch(self, top_k: int) -> list[list[Hit]]:
         await asyncio.sleep(0)  # let the others that are ready join the batch
-        batch = self._waiting.pop(top_k)
-        futures = [future for _, future in batch]
-        try:
-            rankings = await asyncio.to_thread(self.retriever.search, [query for query, _ in batch], top_k)
-        except Exception as error:  # whatever a retriever raises belongs to those who searched
-            for future in futures:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for future, hits in zip(futures, rankings, strict=True):
-            if not future.done():
-                future.set_result(hits)
+        queries, _ = self._waiting.pop(top_k)
+        return await asyncio.to_thread(self.retriever.search, queries, top_k)
 
 
 class Rag:
     """One method at work on one question: `ask`, `search`, `note`, `answer`; `trace` has every step, in order.
 
-    `taken` has the seconds and retries of each response, by its key.
-
-    The order of the trace is that in which calls are issued, whatever their order of completion: calls that go out
-    together should be issued together (`asyncio.gather`), stage by stage.
+    `taken` has the seconds and retries of each response, by its key. The trace is in the order in which calls are
+    issued, whatever their order of completion: what goes out together should be issued together (`asyncio.gather`).
     """
 
     def __init__(
@@ -72,11 +57,8 @@ class Rag:
         self.question = question
         self.trace: list[Event] = []
         self.taken: dict[str, tuple[float, int]] = {}
-        self._method = method
-        self._llm = llm
-        self._searcher = searcher
-        self._templates = templates
-        self._repeat = repeat
+        self._method, self._llm, self._searcher = method, llm, searcher
+        self._templates, self._repeat = templates, repeat
 
     async def search(self, query: str, top_k: int) -> list[Passage]:
         """Return the `top_k` best passages for a query, best first."""
@@ -95,14 +77,12 @@ class Rag:
     def sampled(self, number: int, samples: int) -> "Rag":
         """Return the handle, with the same trace, for the `number`-th of several samples of the same requests, from 0.
 
-        Each has a repeat index of its own, which no other sample of no other repeat has; the first sample of repeat 0
-        is what is asked without sampling. Raises FatalLLMError for several samples at temperature 0, which are alike.
+        No two samples of any repeats share a repeat index; the first of repeat 0 is what is asked without sampling.
+        Raises FatalLLMError for several samples at temperature 0, which are alike.
         """
         if samples > 1 and self._llm.sampling.get("temperature") == 0:
-            raise FatalLLMError(
-                f"{self._method} takes {samples} samples of one request, which are all alike at temperature 0; set "
-                "llm.temperature above 0, or leave the method out"
-            )
+            problem = f"{self._method} takes {samples} samples of one request, which are all alike at temperature 0"
+            raise FatalLLMError(f"{problem}; set llm.temperature above 0, or leave the method out")
         sampled = copy(self)
         sampled._repeat = self._repeat * samples + number
         return sampled
@@ -132,20 +112,18 @@ class Rag:
         return response.text.strip()
 
     async def ask_tokens(self, stage: str, **fields: Value) -> list[Token]:
-        """Return the response as its tokens with their probabilities, from 0 to 1; the trace has both.
+        """Return the response as its tokens, without those that an endpoint adds behind the text.
 
-        What an endpoint adds behind the text, such as the token that ends it, is left out. Raises FatalLLMError
-        where the endpoint gives no log-probabilities.
+        Raises FatalLLMError where the endpoint gives no log-probabilities.
         """
         return (await self._ask_tokens(stage, fields))[0]
 
     async def _ask_tokens(self, stage: str, fields: Mapping[str, Value]) -> tuple[list[Token], Ask]:
         response, event = await self._ask(stage, self._fill(stage, fields), logprobs=True)
         if response.logprobs is None:
-            raise FatalLLMError(
-                f"{self._method} needs the log-probabilities of tokens, and the endpoint gives none for "
-                f"{self._llm.of(stage).model}; leave the method out, or name an endpoint that gives them"
-            )
+            problem = f"{self._method} needs the log-probabilities of tokens, and the endpoint gives none for"
+            remedy = "leave the method out, or name an endpoint that gives them"
+            raise FatalLLMError(f"{problem} {self._llm.of(stage).model}; {remedy}")
         tokens = [Token(token, math.exp(logprob)) for token, logprob in response.logprobs]
         end = response.text.rstrip()
         while tokens and "\ufffd" not in tokens[-1].text and not end.endswith(tokens[-1].text.strip()):
@@ -192,7 +170,7 @@ class Rag:
     async def probability(self, stage: str, choices: tuple[str, str], **fields: Value) -> float:
         """Return the probability of the first of two choices: that of the word that was written, or what it leaves.
 
-        What cannot be read counts as 0 and is recorded as a parse failure. Raises as `ask_tokens`.
+        What cannot be read counts as 0 and is recorded as a parse failure. Raises FatalLLMError as `ask_tokens`.
         """
         tokens, event = await self._ask_tokens(stage, fields)
         text = "".join(token.text for token in tokens)
@@ -212,10 +190,7 @@ class Rag:
         self.trace.insert(index, ParseFailure(event.stage))
 
     async def answer(self, context: Value | None = None, *, unknown: bool = False) -> str:
-        """Return the answer by the task's own prompt from `context` (passages or a note), or from what the model knows.
-
-        With `unknown` the prompt offers that word as an answer (see `question_text`).
-        """
+        """Return the answer by the task's own prompt, from `context` (passages or a note) or what the model knows."""
         question = self.question_text(unknown=unknown)
         if context is None:
             return await self.ask(f"direct_{self.question.task}", question=question)
@@ -223,8 +198,7 @@ class Rag:
 
     def question_text(self, *, unknown: bool = False) -> str:
         """Return the question for a prompt, with `unknown` followed by the clause that offers this as an answer."""
-        question = self.question.question
-        return question if not unknown else f"{question}\n{self._fill('unknown_clause', {})}"
+        return f"{self.question.question}\n{self._fill('unknown_clause', {})}" if unknown else self.question.question
 
     @property
     def answer_format(self) -> str:
@@ -235,16 +209,15 @@ class Rag:
         return self._templates.fill(stage, self.question.language, fields)
 
     async def reason(self, stage: str, **fields: Value) -> str:
-        """Return the final answer of a prompt that reasons first and marks it; the last line where it has no marker.
+        """Return the final answer of a prompt that reasons first and marks it.
 
-        A missing marker is recorded as a parse failure.
+        Where the marker is missing it is the last line, and a parse failure is recorded.
         """
         response = await self.ask(stage, form=self.answer_format, **fields)
-        answer = parse_final_answer(response)
-        if answer is None:
-            self.parse_failure(stage)
-            return response.splitlines()[-1].strip() if response else ""
-        return answer
+        if (answer := parse_final_answer(response)) is not None:
+            return answer
+        self.parse_failure(stage)
+        return response.splitlines()[-1].strip() if response else ""
 
     def decide(self, what: str, outcome: str) -> None:
         """Record what a method decided by rule, without asking."""

@@ -17,8 +17,7 @@ ABOUT = About(
 async def rat(rag: Rag, question: Question, *, top_k: Positive = 5, max_steps: Positive = 4) -> str:
     """Draft without retrieval, take up the first `max_steps` steps in turn, and answer from what then stands.
 
-    Each step is put behind what was revised before it; the question with all that is the query, and all that is revised
-    by the passages found (RAT, section 2.2).
+    Each step is put behind what was revised before it, and all of that is searched and revised (RAT, section 2.2).
     """
     q = question.question
     draft = parse_lines(await rag.ask("rat_draft", question=q))

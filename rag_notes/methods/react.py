@@ -31,9 +31,8 @@ async def react(rag: Rag, question: Question, *, top_k: Positive = 5, max_search
     transcript = ""
     seen: dict[str, Passage] = {}
     for searches_left in range(max_searches, -1, -1):
-        response = await rag.ask_until(
-            "\nObservation", "react", question=question.question, form=rag.answer_format, transcript=transcript
-        )
+        fields = {"question": question.question, "form": rag.answer_format, "transcript": transcript}
+        response = await rag.ask_until("\nObservation", "react", **fields)
         action = _ACTION.search(response)
         name, argument = (action[1] or action[3], action[2] or action[4] or "") if action else ("", "")
         argument = argument.strip(" <>[")

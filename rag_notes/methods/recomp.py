@@ -19,13 +19,11 @@ ABOUT = About(
 )
 
 
+Compressor = Literal["extractive", "abstractive"]
+
+
 async def recomp(
-    rag: Rag,
-    question: Question,
-    *,
-    top_k: Positive = 5,
-    compressor: Literal["extractive", "abstractive"] = "extractive",
-    sentences: Positive = 2,
+    rag: Rag, question: Question, *, top_k: Positive = 5, compressor: Compressor = "extractive", sentences: Positive = 2
 ) -> str:
     """Answer from a summary of the passages; where it is empty, from what the model knows.
 

@@ -14,11 +14,7 @@ ABOUT = About(
 
 
 async def retrieve_read(rag: Rag, question: Question, *, top_k: Positive = 5, unknown: bool = False) -> str:
-    """Search once and answer briefly; unlike the vanilla prompt, this one does not bind the answer to the passages.
-
-    `unknown` offers this word as an answer.
-    """
+    """Search once and answer briefly, not bound to the passages; `unknown` offers this word as an answer."""
     passages = await rag.search(question.question, top_k)
-    return await rag.ask(
-        "retrieve_read", context=passages, question=rag.question_text(unknown=unknown), form=rag.answer_format
-    )
+    q = rag.question_text(unknown=unknown)
+    return await rag.ask("retrieve_read", context=passages, question=q, form=rag.answer_format)

@@ -22,7 +22,7 @@ async def self_rag(rag: Rag, question: Question, *, top_k: Positive = 5, max_tri
     """Answer from the relevant passages until an answer is supported by them and useful, or `max_tries` were made.
 
     A try that fails, or finds no relevant passage, is followed by one with a rewritten query. The last answer stands;
-    where no try found a passage the model answers from what it knows.
+    without any, the model answers from what it knows.
     """
     q = query = question.question
     answer: str | None = None
@@ -47,8 +47,7 @@ async def self_rag(rag: Rag, question: Question, *, top_k: Positive = 5, max_tri
 
 async def relevant(rag: Rag, q: str, passages: Sequence[Passage]) -> list[Passage]:
     """The passages not graded 0, the best first, equals by rank; a grade that cannot be read counts as 0."""
-    grades = await asyncio.gather(
-        *(rag.choose("grade_passage", GRADES, "0", context=[passage], question=q) for passage in passages)
-    )
+    choices = (rag.choose("grade_passage", GRADES, "0", context=[passage], question=q) for passage in passages)
+    grades = await asyncio.gather(*choices)
     ranked = sorted(zip(grades, passages, strict=True), key=lambda graded: graded[0], reverse=True)
     return [passage for grade, passage in ranked if grade != "0"]

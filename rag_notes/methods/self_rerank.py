@@ -13,15 +13,11 @@ ABOUT = About(
     prompts=("self_rerank", *ANSWER),
 )
 
-UNREAD = Label(useful=True, relevant=False)  # what cannot be read is kept, behind the others
+UNREAD = Label(useful=True, relevant=False)  # a passage whose tags cannot be read stays, behind the others
 
 
 async def self_rerank(rag: Rag, question: Question, *, top_k: Positive = 5) -> str:
-    """Search once, label all passages in one call, and answer from the useful ones, those also relevant first.
-
-    A passage whose two tags cannot be read counts as useful and irrelevant; a response that lacks those of any passage
-    is recorded as unreadable.
-    """
+    """Search once, label all passages in one call, and answer from the useful ones, those also relevant first."""
     q = question.question
     passages = await rag.search(q, top_k)
     if not passages:

@@ -1,7 +1,4 @@
-"""Vanilla RAG: one search, one answer from the passages (DeepNote, section 4.2), or a vote among several.
-
-The vote is self-consistency (Wang et al., 2023, section 2): the answer that most samples give.
-"""
+"""Vanilla RAG: one search, one answer from the passages (DeepNote, section 4.2), or a vote among several."""
 
 import asyncio
 from collections import Counter
@@ -25,15 +22,14 @@ async def vanilla(
 ) -> str:
     """Search the question once and answer from the `top_k` passages; `unknown` offers this word as an answer.
 
-    Of several `samples` the most frequent answer is taken, as it was written first; answers are the same where they are
-    so when normalised, and of equally frequent ones the first sampled wins.
+    Of several `samples` the most frequent answer, normalised, is taken as it was written first (self-consistency, Wang
+    et al., 2023, section 2); of equally frequent ones the first sampled.
     """
     passages = await rag.search(question.question, top_k)
-    answers = await asyncio.gather(
-        *(rag.sampled(number, samples).answer(passages, unknown=unknown) for number in range(samples))
-    )
-    votes = Counter(normalize_answer(answer, question.language) for answer in answers)
-    (most, times), *_ = votes.most_common(1)
+    asks = (rag.sampled(number, samples).answer(passages, unknown=unknown) for number in range(samples))
+    answers = await asyncio.gather(*asks)
+    votes = [normalize_answer(answer, question.language) for answer in answers]
+    (most, times), *_ = Counter(votes).most_common(1)
     if samples > 1:
         rag.decide("vote", f"{times} of {samples}")
-    return next(answer for answer in answers if normalize_answer(answer, question.language) == most)
+    return answers[votes.index(most)]

@@ -1,7 +1,7 @@
 """Marks of an answer against its gold answers; every score lies between 0 and 1.
 
-Pure functions of strings: nothing is asked, stored or drawn at random. Where a function takes `golds`, the best of the
-gold answers counts; no gold answer, or a blank one, is a ValueError, and a bare string in their place a TypeError.
+Pure functions of strings. Where a function takes `golds`, the best of the gold answers counts; no gold answer, or a
+blank one, is a ValueError, and a bare string in their place a TypeError.
 """
 
 import re
@@ -41,8 +41,8 @@ _DROP_FULL_WIDTH_SYMBOLS = str.maketrans("", "", "".join(chr(ord(char) + 0xFEE0)
 _CITATION = re.compile(r"\s*\[\d+(?:\s*,\s*\d+)*\]")
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 
-_YES_WORDS = frozenset({"yes", "是", "对", "正确", "肯定"})
-_NO_WORDS = frozenset({"no", "否", "否定", "错误"})
+_POLARITY = {"yes": True, "是": True, "对": True, "正确": True, "肯定": True}
+_POLARITY |= {"no": False, "否": False, "否定": False, "错误": False}
 _ANSWER_LEAD = re.compile(
     r"^\W*(?:(?:so|thus|therefore|hence)\W+)?(?:the\s+)?(?:final\s+)?answer(?:\s+is\b)?\W*|^\W*(?:最终)?答案(?:是|为)?\W*",
 )
@@ -69,24 +69,20 @@ def normalize_answer(text: str, language: Language = "en") -> str:
 
 def tokens(text: str, language: Language = "en") -> list[str]:
     """Return the tokens of a text: what spaces separate; in Chinese, jieba's."""
-    return _segment(text) if language == "zh" else text.split()
+    return [token for token in _segmenter().cut(text) if not token.isspace()] if language == "zh" else text.split()
 
 
 def exact_match(pred: str, golds: Sequence[str], *, language: Language = "en") -> float:
     """Return 1.0 if the normalised prediction equals a normalised gold answer, else 0.0 (SQuAD).
 
-    A gold answer of nothing but articles and punctuation ("The The") is compared in raw lower case instead: normalised,
-    it would equal an empty prediction.
+    A gold answer of nothing but articles and punctuation ("The The") is compared in raw lower case instead.
     """
     _check_golds(golds)
     return float(any(_equal(pred, gold, language) for gold in golds))
 
 
 def f1(pred: str, golds: Sequence[str], *, language: Language = "en") -> float:
-    """Return the best F1 of the tokens that the normalised prediction shares with a gold answer (SQuAD).
-
-    Tokens are words; in Chinese, jieba's.
-    """
+    """Return the best F1 of the tokens that the normalised prediction shares with a gold answer (SQuAD)."""
     _check_golds(golds)
     return max(_f1_one(pred, gold, language) for gold in golds)
 
@@ -97,7 +93,9 @@ def accuracy(pred: str, golds: Sequence[str], *, language: Language = "en") -> f
     Containment is that of characters, as in the field's toolkits: "no" is contained in "unknown".
     """
     _check_golds(golds)
-    return float(any(_contains(pred, gold, language) for gold in golds))
+    normal_golds = [normalize_answer(gold, language) for gold in golds]
+    is_contained = any(normal and normal in normalize_answer(pred, language) for normal in normal_golds)
+    return float(is_contained or any(_equal(pred, gold, language) for gold in golds))
 
 
 def accuracy_raw(pred: str, golds: Sequence[str]) -> float:
@@ -113,11 +111,10 @@ def read_yes_no(text: str) -> bool | None:
     decline is searched for yes and no, and counts if only one of the two occurs. "No information" and the other
     `REJECTION_PHRASES` are not read as no, nor is "no answer"; "yes or no" and 是否 are read as neither.
     """
-    unled = _ANSWER_LEAD.sub("", text.lower(), count=1)
-    if _is_rejection_word(unled):
+    if _is_rejection_word(text):
         return None
     # What is taken out leaves a neutral word behind: the word after it is not the answer's start.
-    plain = _plain(_NEGATED_YES.sub(" 否 ", _BOTH_SIDES.sub(" whether ", unled)))
+    plain = _plain(_NEGATED_YES.sub(" 否 ", _BOTH_SIDES.sub(" whether ", _without_lead(text))))
     readings = _polarities(_rejection_phrases().sub(" declined ", plain))
     if readings and readings[0] is not None:
         return readings[0]
@@ -133,17 +130,15 @@ def yes_no_accuracy(pred: str, golds: Sequence[str]) -> float:
     _check_golds(golds)
     gold_readings = [read_yes_no(gold) for gold in golds]
     if None in gold_readings:
-        raise InputError(
-            f"gold answer {golds[gold_readings.index(None)]!r} is neither yes nor no; write it as one of them"
-        )
+        unread = golds[gold_readings.index(None)]
+        raise InputError(f"gold answer {unread!r} is neither yes nor no; write it as one of them")
     return float(read_yes_no(pred) in gold_readings)
 
 
 def str_em(pred: str, qa_pairs: Sequence[QAPair], *, language: Language = "en") -> float:
-    """Return the share of question pairs of which the prediction contains a short answer, normalised.
+    """Return the share of question pairs of which the prediction, without citations, contains a short answer.
 
-    Citations such as [1][2] are taken out first. Source: ALCE (Gao et al., 2023), correctness on ASQA. Raises
-    ValueError if there are no pairs.
+    Source: ALCE (Gao et al., 2023), correctness on ASQA. Raises ValueError if there are no pairs.
     """
     if not qa_pairs:
         raise InputError("no question pairs; str_em needs at least one with its short answers")
@@ -154,22 +149,18 @@ def str_em(pred: str, qa_pairs: Sequence[QAPair], *, language: Language = "en") 
 def is_rejection(text: str) -> bool:
     """Tell whether a short answer declines: it is one of `REJECTION_WORDS` or contains one of `REJECTION_PHRASES`.
 
-    Meant for short answers. A long one that declines in part ("Paris; the year is not mentioned") counts too, and a
-    blank one does not.
+    A long answer that declines in part ("Paris; the year is not mentioned") counts too, and a blank one does not.
     """
-    return _is_rejection_word(_ANSWER_LEAD.sub("", text.lower(), count=1)) or bool(
-        _rejection_phrases().search(_plain(text))
-    )
+    return _is_rejection_word(text) or bool(_rejection_phrases().search(_plain(text)))
 
 
 def score_answer(question: Question, prediction: str) -> dict[str, float]:
     """Return the metrics that apply to the question's task, by name.
 
     Every task: `empty` (1.0 for a blank prediction). short: `em`, `f1`, `acc` (normalised containment), `acc_raw` and
-    `rejected`; without gold answers (unanswerable) `reject` and `rejected`. yes_no: `yes_no_acc` and `yes_no_unread`
-    (1.0 if neither was read). long_form: `str_em`, and `str_hit`, 1.0 where every pair has its answer. news: `em`,
-    `f1`, `acc` if it has gold answers. Raises ValueError naming the question if its gold answers are missing or
-    unusable for its task.
+    `rejected`; without gold answers (unanswerable) `reject` and `rejected`. yes_no: `yes_no_acc` and `yes_no_unread`.
+    long_form: `str_em`, and `str_hit`, 1.0 where every pair has its answer. news: `em`, `f1`, `acc` if it has gold
+    answers. Raises ValueError naming the question if its gold answers do not fit its task.
     """
     scores = {"empty": float(not prediction.strip())}
     language, golds = question.language, question.answers
@@ -204,15 +195,9 @@ def _check_golds(golds: Sequence[str]) -> None:
 
 
 def _equal(pred: str, gold: str, language: Language) -> bool:
-    normal_gold = normalize_answer(gold, language)
-    if normal_gold:
+    if normal_gold := normalize_answer(gold, language):
         return normalize_answer(pred, language) == normal_gold
     return pred.strip().lower() == gold.strip().lower()
-
-
-def _contains(pred: str, gold: str, language: Language) -> bool:
-    normal_gold = normalize_answer(gold, language)
-    return normal_gold in normalize_answer(pred, language) if normal_gold else _equal(pred, gold, language)
 
 
 def _f1_one(pred: str, gold: str, language: Language) -> float:
@@ -221,10 +206,6 @@ def _f1_one(pred: str, gold: str, language: Language) -> float:
     pred_tokens, gold_tokens = (tokens(normalize_answer(text, language), language) for text in (pred, gold))
     shared = (Counter(pred_tokens) & Counter(gold_tokens)).total()
     return 2 * shared / (len(pred_tokens) + len(gold_tokens)) if shared else 0.0
-
-
-def _segment(text: str) -> list[str]:
-    return [token for token in _segmenter().cut(text) if not token.isspace()]
 
 
 @cache
@@ -242,8 +223,12 @@ def _plain(text: str) -> str:
     return " ".join(re.sub(r"[\W_]+", " ", re.sub(r"['’]", "", text.lower())).split())
 
 
+def _without_lead(text: str) -> str:
+    return _ANSWER_LEAD.sub("", text.lower(), count=1)
+
+
 def _is_rejection_word(text: str) -> bool:
-    return _plain(text) in {_plain(word) for word in REJECTION_WORDS}
+    return _plain(_without_lead(text)) in {_plain(word) for word in REJECTION_WORDS}
 
 
 @cache
@@ -253,13 +238,6 @@ def _rejection_phrases() -> re.Pattern[str]:
 
 def _polarities(plain: str) -> list[bool | None]:
     """Read every word of a text as `_plain` left it: True for yes, False for no, None for any other word."""
-    words = _segment(plain) if _HAN.search(plain) else plain.split()
-    readings: list[bool | None] = []
-    for word, following in pairwise([*words, ""]):
-        if word in _YES_WORDS:
-            readings.append(True)
-        elif word in _NO_WORDS and not (word == "no" and following.isdigit()):  # "No. 5" is a number
-            readings.append(False)
-        else:
-            readings.append(None)
-    return readings
+    words = pairwise([*tokens(plain, "zh" if _HAN.search(plain) else "en"), ""])
+    is_number = re.compile(r"no \d+").fullmatch  # "No. 5"
+    return [None if is_number(f"{word} {following}") else _POLARITY.get(word) for word, following in words]

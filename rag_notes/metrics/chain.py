@@ -1,7 +1,6 @@
 """What a note has of the facts that a question needs, and where a method lost its way, where these facts are known.
 
-Pure functions of texts and of the facts of a generated data set (data/world/facts.jsonl); no model is
-asked.
+Pure functions of texts and of the facts of a generated data set (data/world/facts.jsonl); no model is asked.
 
 A text *states* a fact if one of its sentences has the fact's value and is about its subject. It is about the subject if
 it has one of the subject's names, or if it refers back and the last sentence before it that does not refer back has
@@ -31,9 +30,8 @@ Failure = Literal[
     "second hop not found",
     "fact dropped from the note",
     "answer wrong although the note has it",
-    "answer wrong although the passages have it",
+    "answer wrong although the passages have it",  # of methods that write no notes
 ]
-"""Where a method failed; the last one is for methods that write no notes."""
 
 _BULLET = re.compile(r"^\s*(?:[-*•+]|\(?\d{1,2}[.)])\s+")
 _POSSESSIVE = re.compile(r"['’]s\b")
@@ -58,10 +56,7 @@ class Verdict(NamedTuple):
 
 
 def facts_held(facts: Sequence[Fact], texts: Sequence[str]) -> tuple[bool, ...]:
-    """Tell for each fact whether one of the texts (a note, or passages) states it; each is read by itself.
-
-    Raises TypeError for a bare string in place of the texts.
-    """
+    """Tell for each fact whether one of the texts (a note, or passages) states it; each text is read by itself."""
     sentences = [_sentences(text) for text in _checked(texts)]
     return tuple(any(_stating(fact, of_text) for of_text in sentences) for fact in facts)
 
@@ -70,7 +65,7 @@ def fact_density(facts: Sequence[Fact], texts: Sequence[str]) -> Density:
     """Count the tokens of the texts and those of their sentences that state a fact: exact knowledge density.
 
     A token is what spaces separate and has a letter or a digit. What knowledge density is: DeepNote, section 5.3; there
-    the answering model marks the evidence. Raises as `facts_held`.
+    the answering model marks the evidence.
     """
     evidence = total = 0
     for text in _checked(texts):
@@ -92,12 +87,11 @@ def failure(
     """Name the first thing that went wrong on the way to an answer.
 
     `facts` are in the order of their hops, `searches` are (query, ids of the passages read), `notes` are (text, whether
-    it became the best note), all in the order of the run. A right answer is right whatever came before it. Else the
-    facts are gone through: the passage of the first was never found; that of a later one ("second hop", of three hops
-    also the third) was not, although a query names its subject (one of its names, or the value of the fact before) or
-    because none does; all were found, and the last note kept does not state one of them, whether it was lost or never
-    written; it states them all. Raises ValueError for a question without facts (unanswerable: there is no way to lose),
-    and where notes were written and none was kept.
+    it became the best note), all in the order of the run. Of a wrong answer the facts are gone through: the passage of
+    the first was never found; that of a later one ("second hop", of three hops also the third) was not, although a
+    query names its subject (one of its names, or the value of the fact before) or because none does; all were found,
+    and the last note kept does not state one of them, whether it was lost or never written; it states them all. Raises
+    ValueError for a question without facts (unanswerable), and where notes were written and none was kept.
     """
     if not facts:
         raise InputError("this question needs no fact, so that none can be missed; leave unanswerable questions out")
@@ -129,10 +123,9 @@ def note_is_better(facts: Sequence[Fact], best: str, new: str) -> bool:
 
 
 def verdicts(facts: Sequence[Fact], notes: Sequence[tuple[str, bool]]) -> list[Verdict]:
-    """Compare each verdict of the judge of a run with the truth.
+    """Compare each verdict of the judge of a run with the truth, for `notes` as in `failure`.
 
-    `notes` are (text, whether it became the best note) in the order of the run; the first is the initial note, which
-    no judge sees, and each later one is compared with the note that was best then.
+    No judge sees the first, the initial note; each later one is compared with the note that was best then.
     """
     pairs: list[Verdict] = []
     best = notes[0][0] if notes else ""
@@ -154,10 +147,8 @@ def _sentences(text: str) -> list[str]:
 
 
 def _stating(fact: Fact, sentences: Sequence[str]) -> list[int]:
-    """The places of the sentences that state a fact."""
     value, names = _plain(fact.value), [_plain(name) for name in fact.names]
-    stating = []
-    about = False  # whether what a sentence that refers back speaks of is the subject
+    stating, about = [], False  # whether what a sentence that refers back speaks of is the subject
     for index, sentence in enumerate(sentences):
         plain = _plain(sentence)
         has_name = any(_has(plain, name) for name in names)

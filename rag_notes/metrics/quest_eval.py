@@ -20,7 +20,7 @@ def parse_answers(text: str, number: int, language: Language = "en") -> tuple[li
     """Return the `number` answers that a response lists, and whether it lists just so many.
 
     Lines are read by their numbers or, where none has one, in their order. An answer that is missing or empty counts
-    as "cannot be inferred"; lines beyond `number` are left out.
+    as "cannot be inferred".
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     numbered = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
@@ -40,11 +40,10 @@ def quest_scores(gold: Sequence[str], generated: Sequence[str], language: Langua
 
     `gold` and `generated` are the answers to the same questions, from the gold answer and from the text. A question
     that the gold answer itself does not answer is left out first: `q_gold` is the share of those that stay, and alone
-    where none does. Q-R is the share of the others that the text answers. T-P, T-R and T-F1 are means, over the
-    questions that both answer, of the share of the generated answer's tokens that the gold one has, of the gold one's
-    that the generated one has, and of their F1: 0 without overlap, and 0 where the text answers no question. Tokens are
-    those of the answers as they stand, in Chinese jieba's. Nothing is returned without questions. Raises ValueError for
-    answers to different numbers of questions.
+    where none does; without questions nothing is returned. Q-R is the share of the others that the text answers. T-P,
+    T-R and T-F1 are means, over the questions that both answer, of the share of the generated answer's tokens that the
+    gold one has, of the gold one's that the generated one has, and of their F1: 0 where there is none. Raises
+    ValueError for answers to different numbers of questions.
     """
     if len(gold) != len(generated):
         raise InputError(f"answers must be to the same questions: gold has {len(gold)}, generated {len(generated)}")
@@ -62,8 +61,5 @@ def quest_scores(gold: Sequence[str], generated: Sequence[str], language: Langua
 def _overlap(gold: str, generated: str, language: Language) -> tuple[float, float, float]:
     gold_tokens, generated_tokens = (Counter(tokens(text, language)) for text in (gold, generated))
     shared = (gold_tokens & generated_tokens).total()
-    return (
-        shared / generated_tokens.total(),
-        shared / gold_tokens.total(),
-        2 * shared / (gold_tokens.total() + generated_tokens.total()),
-    )
+    gold_size, generated_size = gold_tokens.total(), generated_tokens.total()
+    return shared / generated_size, shared / gold_size, 2 * shared / (gold_size + generated_size)

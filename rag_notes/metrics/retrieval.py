@@ -31,8 +31,7 @@ def any_gold(hits: Passages, gold_ids: Sequence[str]) -> float | None:
 def answer_in_passages(hits: Passages, answers: Sequence[str], language: Language = "en") -> float | None:
     """Return 1.0 if a gold answer occurs in the title or text of a passage, else 0.0; strings are taken as texts.
 
-    Answer and passage are normalised alike and containment is that of characters, as in `accuracy`: what a method
-    copies from a passage and is right counts here too. Answers with nothing left after normalisation are no gold.
+    Both are normalised and compared by characters, as in `accuracy`. An answer of which nothing is left is no gold.
     """
     normal_answers = [normal for answer in answers if (normal := normalize_answer(answer, language))]
     if not normal_answers:

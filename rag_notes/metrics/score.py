@@ -13,14 +13,10 @@ def score(question: Question, answer: str, trace: Sequence[Event]) -> dict[str, 
 
     Scores are from 0 to 1. Those of the first search end in `_first`, those of all passages read in `_seen`.
     """
-    return score_answer(question, answer) | _score_searches(question, trace)
-
-
-def _score_searches(question: Question, trace: Sequence[Event]) -> dict[str, float]:
+    metrics = score_answer(question, answer)
     rankings = [search.read for search in searches(trace)]
     if not rankings:
-        return {}
-    metrics: dict[str, float] = {}
+        return metrics
     seen = list({passage.id: passage for ranking in rankings for passage in ranking}.values())
     for suffix, passages in (("first", rankings[0]), ("seen", seen)):
         values = {

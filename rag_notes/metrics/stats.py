@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rag_notes.types import InputError
 
+Floats = NDArray[np.float64]
+
 MARGIN = 0.05
 """The difference of two scores, between 0 and 1, below which two systems count as equivalent."""
 
@@ -67,13 +69,10 @@ def mean_interval(
     """Return a confidence interval of the mean of one score a question.
 
     If every value is 0 or 1 it is Wilson's, unless `proportion` is false: counts may be 0 and 1 by chance. Otherwise it
-    is the bootstrap's: bias-corrected and accelerated (Efron, 1987), or percentile where that is not defined; a
-    constant vector gives the degenerate interval `constant`, a single value the nan interval `n=1`.
-
-    `clusters` says of each value what it belongs to. Where values share one, whole clusters are resampled (Davison and
-    Hinkley, 1997, section 3.8: the mean of all values of those drawn), and the method is named `cluster bca`, `cluster
-    percentile`, or `n=1` of a single cluster. Raises ValueError for no values, values that are not finite, as many
-    clusters as not values, and bad options.
+    is the bootstrap's: bias-corrected and accelerated (Efron, 1987), or percentile where that is not defined. Equal
+    values give their value (`constant`), a single one nan (`n=1`). `clusters` says of each value what it belongs to:
+    where values share one, whole clusters are resampled (Davison and Hinkley, 1997, section 3.8: the mean of all values
+    of those drawn). Raises ValueError for no values, values that are not finite, too few clusters and bad options.
     """
     _check_confidence(confidence)
     array = _finite(values, "values")
@@ -96,9 +95,8 @@ def paired_difference(
 
     The interval is the bootstrap's on the differences a - b, as in `mean_interval`. p is the two-sided sign-flip
     permutation test's of the mean difference: exact over all sign patterns for up to 14 non-zero differences, otherwise
-    by Monte Carlo as (k + 1) / (resamples + 1) (Phipson and Smyth, 2010). With `clusters` whole clusters are resampled
-    as in `mean_interval`, and the differences of a cluster change their signs together. Raises ValueError for unequal
-    lengths, no values, values that are not finite and bad options.
+    by Monte Carlo as (k + 1) / (resamples + 1) (Phipson and Smyth, 2010). The differences of a cluster change their
+    signs together. Raises ValueError for unequal lengths and as `mean_interval`.
     """
     _check_confidence(confidence)
     if np.size(a) != np.size(b):
@@ -137,9 +135,8 @@ def smallest_detectable(differences: ArrayLike) -> float:
     """Return the true mean difference that so many pairs, spread as these are, show with 80 % power at alpha .05.
 
     It is that of the two-sided paired t test with the sample's standard deviation (noncentral t; Cohen, 1988, chapter
-    2; without the negligible chance of significance on the wrong side), in the unit of the differences: about
-    2.8 sd / sqrt(n) for many pairs, more for few. NaN for one pair or equal differences, where no spread was observed.
-    Raises ValueError for no differences and values that are not finite.
+    2; without the negligible chance of significance on the wrong side): about 2.8 sd / sqrt(n) for many pairs, more for
+    few. NaN for one pair or equal differences. Raises ValueError for no differences and values that are not finite.
     """
     array = _finite(differences, "differences")
     if np.ptp(array) <= _NO_SPREAD:
@@ -159,11 +156,10 @@ def smallest_detectable(differences: ArrayLike) -> float:
 def equivalence(differences: ArrayLike, margin: float) -> float:
     """Return the p of a test that the true mean difference of two scores from 0 to 1 lies between -margin and margin.
 
-    It is the larger p of two one-sided paired t tests (Schuirmann, 1987), below .05 where the t distribution's 90 %
-    interval of the mean lies within the margins. Few questions that differ make that interval too narrow, so p is never
-    below (1 - margin)^n, the chance that n questions show no difference where a share `margin` of all differ by 1: with
-    a margin of .05 nothing is equivalent on fewer than 59 questions. Raises ValueError for no differences, values that
-    are not finite, and a margin outside 0 to 1.
+    It is the larger p of two one-sided paired t tests (Schuirmann, 1987). Few questions that differ make their interval
+    too narrow, so p is never below (1 - margin)^n, the chance that n questions show no difference where a share
+    `margin` of all differ by 1: with a margin of .05 nothing is equivalent on fewer than 59 questions. Raises
+    ValueError for no differences, values that are not finite, and a margin outside 0 to 1.
     """
     array = _finite(differences, "differences")
     if not 0 < margin < 1:
@@ -181,16 +177,14 @@ def _check_confidence(confidence: float) -> None:
         raise InputError(f"confidence must lie between 0 and 1, for example 0.95, not {confidence}")
 
 
-def _finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def _finite(values: ArrayLike, name: str) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise InputError(f"{name} must be a flat sequence of at least one finite number")
     return array
 
 
-def _cluster_sums(
-    values: NDArray[np.float64], clusters: Sequence[Hashable] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+def _cluster_sums(values: Floats, clusters: Sequence[Hashable] | None) -> tuple[Floats, Floats | None]:
     """The sums and sizes of the clusters, in the order of their first values; no sizes where all clusters have one."""
     if clusters is None:
         return values, None
@@ -204,18 +198,11 @@ def _cluster_sums(
 
 
 def _bootstrap(
-    values: NDArray[np.float64],
-    sizes: NDArray[np.float64] | None,
-    confidence: float,
-    resamples: int,
-    seed: int,
-    *,
-    paired: bool,
+    values: Floats, sizes: Floats | None, confidence: float, resamples: int, seed: int, *, paired: bool
 ) -> Interval:
     """The interval of the mean of values, or, with `sizes`, of the clusters whose sums they are.
 
-    The same as `scipy.stats.bootstrap`, with the jackknife of a mean in closed form (Efron and Tibshirani, 1993,
-    equations 14.9, 14.10 and 14.15).
+    As `scipy.stats.bootstrap`, the jackknife in closed form (Efron and Tibshirani, 1993, equations 14.9, 14.10, 14.15).
     """
     if resamples < 1:
         raise InputError(f"resamples must be at least 1, not {resamples}")
@@ -261,7 +248,7 @@ def _resamples(n: int, resamples: int, seed: int, paired: bool) -> tuple[NDArray
     return np.vstack(draws), np.hstack(counts)
 
 
-def _sign_flip_p(differences: NDArray[np.float64], resamples: int, seed: int) -> float:
+def _sign_flip_p(differences: Floats, resamples: int, seed: int) -> float:
     """Two-sided p of the sum of non-zero differences under random signs; 1.0 if there are none."""
     n = differences.size
     if n == 0:

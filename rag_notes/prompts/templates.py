@@ -1,8 +1,8 @@
 """Prompt templates: one text file each, a head of comments, `---`, then the prompt.
 
-The package has two complete sets of them, `prompts/<set>/<language>/<name>.txt`: `papers`, with the inputs, formats and
-criteria of the prompts that the papers print, and `small`, worded for models of one or two billion parameters. Either
-comes with the prompts of `training`, which make training data and are in English, where it has none of its own.
+The package has two sets of them, `prompts/<set>/<language>/<name>.txt`: `papers`, with the inputs, formats and criteria
+of the prompts that the papers print, and `small`, worded for models of one or two billion parameters. What a set lacks
+of the prompts of `training`, which make training data, it has from there.
 """
 
 import hashlib
@@ -15,7 +15,6 @@ from typing import get_args
 from rag_notes.types import InputError, Language, Passage
 
 PACKAGED = Path(__file__).parent
-TRAINING = PACKAGED / "training"
 SETS = ("papers", "small")
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")  # a lower-case name in braces; JSON in a prompt is not one
 
@@ -29,10 +28,9 @@ class TemplateError(InputError):
 class Templates:
     """The prompt templates of a set of the package, or of a folder of one's own.
 
-    `prompts` is the name of a set or a folder with `<language>/<name>.txt` files. What a folder lacks comes from the
-    set that its file `base.txt` names, `papers` where there is none. A prompt by a new name is for a method of one's
-    own: its placeholders are checked when it is filled. Raises TemplateError where there is no such set or folder, or
-    where a prompt of the folder has other placeholders than the set's prompt of that name.
+    What a folder of `<language>/<name>.txt` files lacks comes from the set that its file `base.txt` names, `papers`
+    where there is none. A prompt by a new name is for a method of one's own. Raises TemplateError where there is no
+    such set, folder or prompt, and where placeholders are others than the set's prompt or the fields to fill in have.
     """
 
     def __init__(self, prompts: str | Path = "papers") -> None:
@@ -42,37 +40,25 @@ class Templates:
             return
         folder = Path(prompts)
         if not folder.is_dir():
-            raise TemplateError(
-                f"prompts={folder.absolute()}: no such folder, and not one of the sets {', '.join(SETS)}; a folder "
-                "should hold en/answer_short.txt and the like"
-            )
-        packaged = _packaged(_base(folder))
-        changed = _read(folder)
+            problem = f"no such folder, and not one of the sets {', '.join(SETS)}"
+            raise TemplateError(f"prompts={folder.absolute()}: {problem}; a folder should hold en/answer_short.txt")
+        packaged, changed = _packaged(_base(folder)), _read(folder)
         for key in changed.keys() & packaged.keys():
             expected, actual = (set(PLACEHOLDER.findall(text)) for text in (packaged[key], changed[key]))
             if expected != actual:
-                raise TemplateError(
-                    f"{folder / key}.txt: placeholders missing: {sorted(expected - actual) or 'none'}, "
-                    f"unknown: {sorted(actual - expected) or 'none'}"
-                )
+                raise TemplateError(f"{folder / key}.txt: placeholders {_difference(expected, actual)}")
         self._prompts = packaged | changed
 
     def fill(self, name: str, language: Language, fields: Mapping[str, Value]) -> str:
-        """The prompt `name` with its placeholders replaced by `fields` (passages and lists are laid out as text).
-
-        Raises TemplateError where the template does not exist in this language or the names do not match.
-        """
+        """The prompt `name` with its placeholders replaced by `fields`, passages and lists laid out as text."""
         body = self.text(name, language)
         expected = set(PLACEHOLDER.findall(body))
         if expected != set(fields):
-            raise TemplateError(
-                f"prompt {language}/{name}: missing {sorted(expected - set(fields)) or 'none'}, "
-                f"unknown {sorted(set(fields) - expected) or 'none'}"
-            )
+            raise TemplateError(f"prompt {language}/{name}: {_difference(expected, set(fields))}")
         return PLACEHOLDER.sub(lambda match: layout(fields[match[1]], language), body)
 
     def text(self, name: str, language: Language = "en") -> str:
-        """The prompt `name` with its placeholders as they stand. Raises TemplateError where there is none."""
+        """The prompt `name` with its placeholders as they stand."""
         body = self._prompts.get(f"{language}/{name}")
         if body is None:
             near = get_close_matches(f"{language}/{name}", self._prompts, n=3)
@@ -84,17 +70,13 @@ class Templates:
         return sorted(key.removeprefix("en/") for key in self._prompts if key.startswith("en/"))
 
     def hashes(self, names: Iterable[str] | None = None) -> dict[str, str]:
-        """sha256 of the prompts named, in each language that has them, by `<language>/<name>`; of all for None.
-
-        Raises TemplateError where no language has a prompt of a name.
-        """
-        chosen = dict(self._prompts)
-        if names is not None:
-            chosen_names = set(names)
-            chosen = {key: body for key, body in chosen.items() if key.partition("/")[2] in chosen_names}
-            if missing := chosen_names - {key.partition("/")[2] for key in chosen}:
-                raise TemplateError(f"no prompt is called {', '.join(sorted(missing))}")
-        return {key: hashlib.sha256(body.encode()).hexdigest() for key, body in sorted(chosen.items())}
+        """sha256 of the prompts named, in each language that has them, by `<language>/<name>`; of all for None."""
+        known = {key.partition("/")[2] for key in self._prompts}
+        chosen = known if names is None else set(names)
+        if missing := chosen - known:
+            raise TemplateError(f"no prompt is called {', '.join(sorted(missing))}")
+        prompts = [(key, body) for key, body in sorted(self._prompts.items()) if key.partition("/")[2] in chosen]
+        return {key: hashlib.sha256(body.encode()).hexdigest() for key, body in prompts}
 
 
 def layout(value: Value, language: Language = "en") -> str:
@@ -103,11 +85,14 @@ def layout(value: Value, language: Language = "en") -> str:
         return value
     if not value:
         return "(none)" if language == "en" else "（无）"
-    if all(isinstance(item, Passage) for item in value):
-        return "\n\n".join(
-            f"[{number}] {item.title}\n{item.text}" for number, item in enumerate(value, 1) if isinstance(item, Passage)
-        )
+    if isinstance(value[0], Passage):
+        passages = (item for item in value if isinstance(item, Passage))
+        return "\n\n".join(f"[{number}] {item.title}\n{item.text}" for number, item in enumerate(passages, 1))
     return "\n".join(str(item) for item in value)
+
+
+def _difference(expected: set[str], actual: set[str]) -> str:
+    return f"missing {sorted(expected - actual) or 'none'}, unknown {sorted(actual - expected) or 'none'}"
 
 
 def _base(folder: Path) -> str:
@@ -119,7 +104,7 @@ def _base(folder: Path) -> str:
 
 
 def _packaged(prompts: str) -> dict[str, str]:
-    return _read(TRAINING) | _read(PACKAGED / prompts)
+    return _read(PACKAGED / "training") | _read(PACKAGED / prompts)
 
 
 def _read(folder: Path) -> dict[str, str]:
@@ -128,12 +113,8 @@ def _read(folder: Path) -> dict[str, str]:
     for path in sorted(folder.glob("*/*.txt")):
         if path.parent.name not in get_args(Language):
             raise TemplateError(f"{path}: the folder of a language is called {' or '.join(get_args(Language))}")
-        prompts[f"{path.parent.name}/{path.stem}"] = _body(path)
+        head, mark, body = path.read_text(encoding="utf-8").partition("\n---\n")
+        if not mark or not all(line.startswith("#") for line in head.splitlines()):
+            raise TemplateError(f"{path}: expected comment lines that start with #, a line ---, then the prompt")
+        prompts[f"{path.parent.name}/{path.stem}"] = body.strip()
     return prompts
-
-
-def _body(path: Path) -> str:
-    head, mark, body = path.read_text(encoding="utf-8").partition("\n---\n")
-    if not mark or not all(line.startswith("#") for line in head.splitlines()):
-        raise TemplateError(f"{path}: expected comment lines that start with #, a line ---, then the prompt")
-    return body.strip()
