@@ -12,7 +12,7 @@ import pytest
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
 from rag_notes.running.annotate import quest_texts, subject_hash
 from rag_notes.running.publish import PUBLISHED, check, publish, published_like, published_runs, without_text
-from rag_notes.running.records import Condition, MethodInfo, Progress, Run, save_run
+from rag_notes.running.records import Condition, MethodInfo, Run, save_run
 from rag_notes.running.samples import RecordError, Sample, SampleError, encode
 from rag_notes.types import InputError, Question
 from tests.made import make_info
@@ -75,7 +75,6 @@ def test_runs_of_one_data_set_share_a_table_and_are_replaced_one_by_one(tmp_path
     assert {path.name: path.read_bytes() for path in results.iterdir()} == content
     publish([one], results, ["vanilla"])
     assert [len(run.frame()) for run in published_runs(results)] == [2, 1]
-    assert published_runs(results)[1].info.samples == Progress(1, 1, 0)
     assert published_runs(results)[1].only(["vanilla"]).frame()["method"].tolist() == ["vanilla"]
     with pytest.raises(InputError, match="b: has no method amber; there is deepnote, vanilla, ircot"):
         publish([one], results, ["amber"])

@@ -15,7 +15,7 @@ import pandas as pd
 from rag_notes.events import Ask, Decision, Event, ParseFailure, Search, answered
 from rag_notes.files import SHIPPED, write_atomically
 from rag_notes.running.annotate import with_quest_scores
-from rag_notes.running.records import KEY, Progress, Run, RunInfo, load_run
+from rag_notes.running.records import KEY, Run, RunInfo, load_run
 from rag_notes.running.samples import AGAIN, RecordError
 from rag_notes.types import InputError, Question
 
@@ -67,9 +67,8 @@ def publish(
         if unknown := sorted({*(methods or ())} - {*run.methods}):
             raise InputError(f"{name}: has no method {unknown[0]}; there is {', '.join(run.methods)}")
         part = without_text(run.only(methods or run.methods))
-        frame = part.frame()
-        _write_table(Path(into) / f"{run.dataset}.csv.xz", name, frame)
-        infos[name] = replace(part.info, samples=Progress(len(frame), len(frame), int(frame["error"].count())))
+        _write_table(Path(into) / f"{run.dataset}.csv.xz", name, part.frame())
+        infos[name] = part.info
     text = msgspec.json.format(msgspec.json.encode(dict(sorted(infos.items()))), indent=1)
     write_atomically(Path(into) / "runs.json", text.decode() + "\n")
     return names
