@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from rag_notes.events import Ask, Decision, Event, Found, Note, ParseFailure, Search, Stop, count
-from rag_notes.running.annotate import quest_texts, subject_hash
+from rag_notes.running.annotate import Subjects, quest_texts
 from rag_notes.running.publish import PUBLISHED, check, publish, published_like, published_runs, without_text
 from rag_notes.running.records import Condition, MethodInfo, Run, save_run
 from rag_notes.running.samples import RecordError, Sample, SampleError, encode
@@ -121,7 +121,7 @@ def test_a_run_is_compared_with_a_published_one(tmp_path: Path) -> None:
 def test_the_scores_of_ragquesteval_join_the_answers_that_they_are_about(tmp_path: Path) -> None:
     samples = [replace(SAMPLES[0], question=replace(QUESTION, id=f"q{number}")) for number in (0, 1)]
     run = save(tmp_path / "run", samples)
-    about = {"deepnote": MethodInfo("m.quest_eval", {"sha256": subject_hash(samples, quest_texts)})}
+    about = {"deepnote": MethodInfo("m.quest_eval", {"sha256": Subjects(samples, quest_texts).sha256})}
     answers = [json.dumps({"scores": {"q_gold": 1.0, "q_r": score}}) for score in (1.0, 0.5)]
     annotated = [replace(sample, answer=answer) for sample, answer in zip(samples, answers, strict=True)]
     condition = Condition(annotates="quest_eval")

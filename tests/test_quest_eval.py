@@ -13,7 +13,7 @@ from rag_notes.files import SHIPPED
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
 from rag_notes.prompts.templates import Templates
-from rag_notes.running.annotate import quest_texts, subject_hash
+from rag_notes.running.annotate import Subjects, quest_texts
 from rag_notes.running.records import Condition, Run
 from rag_notes.studies.base import study
 from rag_notes.studies.quest_eval import QuestEval, quest_eval
@@ -156,7 +156,7 @@ def test_means_are_of_the_answers_that_have_the_metric() -> None:
         "deepnote": [{"q_r": 1.0, "q_gold": 1.0}] * 4,
     }
     answers = make_run("crud", {method: {"em": [0.0] * 4} for method in scores})
-    about = {method: {"sha256": subject_hash(answers.of(method), quest_texts)} for method in scores}
+    about = {method: {"sha256": Subjects(answers.of(method), quest_texts).sha256} for method in scores}
     annotations = [
         make_sample(
             *(method, f"q{i}", {}),

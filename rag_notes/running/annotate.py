@@ -17,10 +17,7 @@ from rag_notes.running.samples import Sample
 from rag_notes.types import Hit, InputError
 
 Annotator = Callable[..., Awaitable[str]]
-"""An async function `(subjects, rag, question, *, sha256)`: a method that gets what it is about, by question id.
-
-The hash of what it gets is among its settings, so that a run says what it is about.
-"""
+"""An async function `(subjects, rag, question, *, sha256)`: what it is about, by question id, with the hash of that."""
 
 
 async def annotate(
@@ -42,8 +39,8 @@ async def annotate(
     annotations: list[Run] = []
     async with build_llm(config) as llm:
         for run in runs:
-            subjects = {method: _Subjects(run.of(method), about) for method in run.methods}
-            methods = {method: partial(annotator, read, sha256=read.sha256) for method, read in subjects.items()}
+            subjects = {method: Subjects(run.of(method), about) for method in run.methods}
+            methods = {method: partial(annotator, texts, sha256=texts.sha256) for method, texts in subjects.items()}
             parts = (config, methods, datasets[run.dataset], _NoSearch(), llm, Condition(annotates=annotation))
             annotations.append(await run_on(*parts, progress=progress))
             if not annotations[-1].info.finished:
@@ -83,15 +80,10 @@ def _is_about(annotation: Run, run: Run, method: str) -> bool:
         return False
     samples, sha256 = run.of(method), annotation.info.methods[method].settings["sha256"]
     has_gold = all(sample.gold for sample in samples if sample.error is None)
-    return has_gold and subject_hash(samples, quest_texts) == str(sha256)
+    return has_gold and Subjects(samples, quest_texts).sha256 == str(sha256)
 
 
-def subject_hash(samples: Iterable[Sample], about: Callable[[Sample], Any]) -> str:
-    """Return the hash, among an annotator's settings, of what it reads of these answers."""
-    return _Subjects(samples, about).sha256
-
-
-class _Subjects(dict[str, Any]):
+class Subjects(dict[str, Any]):
     """What an annotator reads of the answers without error, by question id."""
 
     def __init__(self, samples: Iterable[Sample], about: Callable[[Sample], Any]) -> None:
@@ -102,6 +94,7 @@ class _Subjects(dict[str, Any]):
 
     @property
     def sha256(self) -> str:
+        """The hash among the annotator's settings."""
         return hashlib.sha256(canonical_json(self).encode()).hexdigest()
 
 

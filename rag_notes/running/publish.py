@@ -24,10 +24,7 @@ PUBLISHED = SHIPPED / "data" / "results"
 
 _SHORT = 60  # characters up to which an answer is published as it is
 _VERDICTS = ("useful", "useless", "true", "false")  # responses published as they are, without braces and keys
-_TEXTS = (
-    *("run", "model", "method", "question_id", "cluster", "type", "task", "answer", "error_kind", "correctness"),
-    *("trace", "requests"),
-)
+_TEXTS = ["run", "model", *KEY, "cluster", "type", "task", "answer", "error_kind", "correctness", "trace", "requests"]
 
 
 def without_text(run: Run) -> Run:
@@ -86,10 +83,7 @@ def published_runs(folder: str | Path = PUBLISHED) -> list[Run]:
 
 
 def published_like(run: Run) -> Run:
-    """Return the published run of the same questions, condition and model that has most of a run's methods.
-
-    Raises InputError where there is none.
-    """
+    """Return the published run of a run's setup with most of its methods. Raises InputError where there is none."""
     setups = [(other, other.info.dataset.sha256, other.info.condition, other.info.llm) for other in published_runs()]
     setup = [run.info.dataset.sha256, run.info.condition, run.info.llm]
     alike = [other for other, *other_setup in setups if other_setup == setup]
@@ -142,7 +136,6 @@ def _blank(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _frame(info: RunInfo, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame of a run from its rows in a table, as `Run.frame`."""
     blank = Run(info).frame()
     unknown = [name for name in rows if rows[name].isna().all() and name not in (*blank, "trace", "requests")]
     frame = rows.drop(columns=["run", *unknown]).reset_index(drop=True)
@@ -166,9 +159,8 @@ def _read_table(path: Path) -> pd.DataFrame:
         content = lzma.decompress(path.read_bytes())
         columns = content.partition(b"\n")[0].decode().split(",")
         missing = {name: [""] for name in columns if name not in _TEXTS}
-        return pd.read_csv(
-            io.BytesIO(content), dtype=dict.fromkeys(_TEXTS, str), keep_default_na=False, na_values=missing
-        )
+        types = dict.fromkeys(_TEXTS, str)
+        return pd.read_csv(io.BytesIO(content), dtype=types, keep_default_na=False, na_values=missing)
     except (FileNotFoundError, lzma.LZMAError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read ({error}); fetch or publish it again") from None
 
