@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,29 +11,28 @@ import pandas as pd
 
 from rag_notes.config import Config, build_datasets, build_llm
 from rag_notes.llm.store import canonical_json
+from rag_notes.running.evaluate import Method
 from rag_notes.running.records import KEY, Annotation, Condition, Run
 from rag_notes.running.run import run_on
 from rag_notes.running.samples import Sample
 from rag_notes.types import Hit, InputError
-
-Annotator = Callable[..., Awaitable[str]]
-"""An async function `(subjects, rag, question, *, sha256)`: what it is about, by question id, with the hash of that."""
 
 
 async def annotate(
     config: Config,
     runs: Sequence[Run],
     annotation: Annotation,
-    annotator: Annotator,
+    annotator: Method,
     about: Callable[[Sample], Any],
     *,
     progress: bool = True,
 ) -> list[Run]:
     """Run `annotator` about every answer of these runs, which are of the chosen data sets; returns a run for each.
 
-    `about` says, as plain JSON values, what the annotator reads of a sample; a sample that failed gives nothing, and
-    its annotation fails too. The condition of a run that this makes names the annotation; its methods are those whose
-    answers it is about, and its own answers are not scored. Raises as `rag_notes.running.evaluate.evaluate`.
+    The annotator is an async function `(subjects, rag, question, *, sha256)`: `subjects` has, by question id, what
+    `about` returns of a sample as plain JSON values, and `sha256` is the hash of that. A sample that failed gives
+    nothing, and its annotation fails too. The condition of a run that this makes names the annotation; its methods are
+    those whose answers it is about, and its own answers are not scored. Raises as `evaluate`.
     """
     datasets = {dataset.name: dataset for dataset in build_datasets(config)}
     annotations: list[Run] = []

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import importlib.metadata
-import io
 import platform
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rag_notes.events import answered, count
 from rag_notes.files import saying_full, slug
@@ -54,12 +53,12 @@ def describe(
     return RunInfo(
         DatasetInfo(dataset.name, len(dataset.questions), digest, dataset.selection, dataset.corpus_kind),
         condition,
-        {name: describe_method(method) for name, method in methods.items()},
-        retriever.describe(),
-        {"model": llm.model, **llm.sampling, **llm.trained} | ({"stages": stages} if stages else {}),
-        templates.name,
-        templates.hashes(),
-        repeat,
+        methods={name: describe_method(method) for name, method in methods.items()},
+        retriever=retriever.describe(),
+        llm={"model": llm.model, **llm.sampling, **llm.trained} | ({"stages": stages} if stages else {}),
+        prompt_set=templates.name,
+        prompts=templates.hashes(),
+        repeat=repeat,
         versions={"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages},
         git=_commit(),
     )
@@ -177,7 +176,7 @@ class _Writer:
     """Takes the samples of a run as they come, and in the end writes them in their order to its folder.
 
     Until then they are in a file without a name, so that nothing of a killed process is left and several processes can
-    make the same run; without a folder they are in memory.
+    make the same run.
     """
 
     def __init__(self, info: RunInfo, dataset: Dataset, folder: Path | None) -> None:
@@ -186,12 +185,11 @@ class _Writer:
         if len(self._spans) < len(keys):
             raise InputError("two questions have the same id, or two methods the same name; each must have its own")
         self._info, self._folder, self._prompts, self.errors = info, folder, set[str](), 0
-        self.file: IO[bytes] = io.BytesIO()
         if folder is not None:
             if (earlier := _earlier(folder)) and earlier.fingerprint != info.fingerprint:
                 raise RecordError(f"{folder}: holds a run with other settings; name another folder or move it away")
             folder.parent.mkdir(parents=True, exist_ok=True)
-            self.file = tempfile.TemporaryFile(dir=folder.parent)  # noqa: SIM115 - closed by the caller
+        self.file = tempfile.TemporaryFile(dir=folder and folder.parent)  # noqa: SIM115 - closed by the caller
 
     def add(self, sample: Sample) -> None:
         """Take a sample."""
