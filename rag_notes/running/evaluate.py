@@ -183,7 +183,7 @@ class _Writer:
         keys = [(name, question.id) for name in info.methods for question in dataset.questions]
         self._spans: dict[tuple[str, str], tuple[int, int] | None] = dict.fromkeys(keys)
         if len(self._spans) < len(keys):
-            raise InputError("two questions have the same id, or two methods the same name; each must have its own")
+            raise InputError("two questions have the same id; each must have its own")
         self._info, self._folder, self._prompts, self.errors = info, folder, set[str](), 0
         if folder is not None:
             if (earlier := _earlier(folder)) and earlier.fingerprint != info.fingerprint:

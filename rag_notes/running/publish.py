@@ -83,7 +83,10 @@ def published_runs(folder: str | Path = PUBLISHED) -> list[Run]:
 
 
 def published_like(run: Run) -> Run:
-    """Return the published run of a run's setup with most of its methods. Raises InputError where there is none."""
+    """Return the published run of the same questions, condition and model that has most of a run's methods.
+
+    Raises InputError where there is none.
+    """
     setups = [(other, other.info.dataset.sha256, other.info.condition, other.info.llm) for other in published_runs()]
     setup = [run.info.dataset.sha256, run.info.condition, run.info.llm]
     alike = [other for other, *other_setup in setups if other_setup == setup]

@@ -101,9 +101,8 @@ async def _row(answers: pd.DataFrame, method: Method, percent: int | None, llm: 
     prompt_tokens, completion_tokens = (share * alike[name].sum() for name in ("prompt_tokens", "completion_tokens"))
     row = {"questions": len(answers), "complete": len(complete), "at_most": bound * len(answers)}
     row |= {"expected": stored + to_make, "stored": stored, "to_make": to_make}
+    row |= {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
     return row | {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
         "cost": llm.price.of(round(prompt_tokens), round(completion_tokens)) if llm.price and share >= 0 else nan,
         # Only responses of this very model say how fast it is.
         "seconds": nan if complete.empty else share * complete["seconds"].sum() / llm.concurrency,
