@@ -12,7 +12,7 @@ from rag_notes.methods.vanilla import vanilla
 from rag_notes.retrieval.base import Retriever
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run
-from rag_notes.types import Passage, Question
+from rag_notes.types import Dataset, Passage, Question
 
 PLACES = ["Lisbon", "Vienna", "Cairo", "Lima", "Oslo", "Hanoi", "Quito", "Accra", "Dakar", "Minsk", "Sofia", "Tunis"]
 CORPUS = [
@@ -39,8 +39,11 @@ def run_in(
     settings: dict[str, Any] = {"concurrency": 4, "max_retries": 0, "timeout": 30.0} | (llm or {})
     opened = store if isinstance(store, ResponseStore) else ResponseStore(store)
 
+    by_name = methods if isinstance(methods, dict) else {method.__name__: method for method in methods}
+    dataset = Dataset("questions", tuple(questions), ())
+
     async def run() -> Run:
         async with LLM("tiny", store=opened, base_url=base_url, **settings) as model:
-            return await evaluate(methods, questions, retriever, model, folder=folder, progress=progress, **options)
+            return await evaluate(by_name, dataset, retriever, model, folder=folder, progress=progress, **options)
 
     return asyncio.run(run())

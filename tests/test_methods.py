@@ -20,7 +20,7 @@ from rag_notes.methods.recomp import extract, recomp
 from rag_notes.options import CONF, choices
 from rag_notes.prompts.templates import SETS, Templates
 from rag_notes.running.evaluate import evaluate
-from rag_notes.types import Language, QAPair, Question, Task
+from rag_notes.types import Dataset, Language, QAPair, Question, Task
 from tests.scripted import NO, YES, Ask, ScriptedLLM, ScriptedRetriever, play
 
 METHODS = build_methods(load_config([f"method=[{','.join(choices('method'))}]"]))
@@ -147,7 +147,8 @@ def test_nonsense_ends_every_method_with_a_record(text: str, passages: str) -> N
     for task, language in itertools.product(get_args(Task), get_args(Language)):
         questions.append(Question(f"{task}-{language}", "Q?", ("yes",), pairs, task=task, language=language))
     llm, retriever = ScriptedLLM(lambda _: text), ScriptedRetriever(lambda _: passages)
-    run = asyncio.run(evaluate(build_methods(load_config()), questions, retriever, llm, progress=False))
+    dataset = Dataset("nonsense", tuple(questions), ())
+    run = asyncio.run(evaluate(build_methods(load_config()), dataset, retriever, llm, progress=False))
     for sample in run.samples:
         assert sample.error is None
         assert sample.counts.empty_responses == (0 if text.strip() else sample.counts.calls)

@@ -13,12 +13,13 @@ from rag_notes.files import SHIPPED
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.quest_eval import CANNOT_INFER, can_infer, parse_answers, quest_scores
 from rag_notes.prompts.templates import Templates
-from rag_notes.running.annotate import quest_texts, subject_hash
+from rag_notes.running.annotate import Subjects, quest_texts
 from rag_notes.running.records import Condition, Run
 from rag_notes.studies.base import study
 from rag_notes.studies.quest_eval import QuestEval, quest_eval
 from rag_notes.types import Question
 from tests.made import make_info, make_run, make_sample
+from tests.samples import samples
 from tests.scripted import Q, ScriptedLLM, ScriptedRetriever, by_stage
 
 NO, NO_ZH = CANNOT_INFER["en"], CANNOT_INFER["zh"]
@@ -44,10 +45,20 @@ def test_lists_of_answers(text: str, answers: list[str], complete: bool) -> None
     assert parse_answers(text, 3) == (answers, complete)
 
 
-def test_the_fixed_phrase_is_no_answer() -> None:
-    english = [can_infer(answer) for answer in ("Ann", "It cannot be inferred.", "CANNOT BE INFERRED", "")]
-    chinese = [can_infer(answer, "zh") for answer in ("王明", "。", "无法推断。")]
-    assert (english, chinese) == ([True, False, False, False], [True, False, False])
+@pytest.mark.parametrize(
+    ("answer", "language", "expected"),
+    [
+        ("Ann", "en", True),
+        ("It cannot be inferred.", "en", False),
+        ("CANNOT BE INFERRED", "en", False),
+        ("", "en", False),
+        ("。", "zh", False),
+        ("无法推断。", "zh", False),
+        ("王明", "zh", True),
+    ],
+)
+def test_the_fixed_phrase_is_no_answer(answer: str, language: Any, expected: bool) -> None:
+    assert can_infer(answer, language) is expected
 
 
 def test_scores_by_hand() -> None:
@@ -56,18 +67,29 @@ def test_scores_by_hand() -> None:
     scores = quest_scores(gold, generated)
     # The third is no question: the gold answer lacks its answer. The text answers two of the other three: precision
     # 1/1 and 2/3, recall 1/2 and 2/2, F1 2/3 and 4/5.
-    means = {"t_p": (1 + 2 / 3) / 2, "t_r": (1 / 2 + 1) / 2, "t_f1": (2 / 3 + 4 / 5) / 2}
-    assert scores == pytest.approx({"q_gold": 0.75, "q_r": 2 / 3} | means)
+    assert scores == {
+        "q_gold": 0.75,
+        "q_r": pytest.approx(2 / 3),
+        "t_p": pytest.approx((1 + 2 / 3) / 2),
+        "t_r": pytest.approx((1 / 2 + 1) / 2),
+        "t_f1": pytest.approx((2 / 3 + 4 / 5) / 2),
+    }
+
+
+def test_scores_where_little_is_known() -> None:
     assert quest_scores([], []) == {}
     assert quest_scores(["Ann"], [NO]) == NONE
     assert quest_scores([NO], ["Ann"]) == {"q_gold": 0.0}  # no question is left
     assert quest_scores(["Ann"], ["Bob"]) == NONE | {"q_r": 1.0}  # answered, without a token in common
-    # Answers stay as they stand: the full stop is a token of its own, which one of the two lacks.
-    scores = quest_scores(["北京大学。"], ["北京大学"], "zh")
-    assert scores == pytest.approx({"q_gold": 1.0, "q_r": 1.0, "t_p": 1.0, "t_r": 0.5, "t_f1": 2 / 3})
-    assert quest_scores(["他喜欢茶"], ["他喜欢酒"], "zh")["t_f1"] == pytest.approx(2 / 3)
     with pytest.raises(ValueError, match="gold has 1, generated 2"):
         quest_scores(["a"], ["a", "b"])
+
+
+def test_chinese_answers_overlap_in_words() -> None:
+    # Answers stay as they stand: the full stop is a token of its own, which one of the two lacks.
+    scores = quest_scores(["北京大学。"], ["北京大学"], "zh")
+    assert scores == {"q_gold": 1.0, "q_r": 1.0, "t_p": 1.0, "t_r": 0.5, "t_f1": pytest.approx(2 / 3)}
+    assert quest_scores(["他喜欢茶"], ["他喜欢酒"], "zh")["t_f1"] == pytest.approx(2 / 3)
 
 
 def annotate(answer: str, question: Question = Q, **script: Any) -> tuple[dict[str, Any], ScriptedLLM, Rag]:
@@ -79,16 +101,27 @@ def annotate(answer: str, question: Question = Q, **script: Any) -> tuple[dict[s
 
 
 def test_the_model_asks_about_the_gold_answer_and_answers_from_both() -> None:
-    questions, answers = "1. Who built it?\n2. When?", ["1. Ann\n2. 1904", f"1. Ann\n2. {NO}"]
-    made, llm, rag = annotate("Ann did.", quest_questions=questions, quest_answers=answers)
-    scores = {"q_gold": 1.0, "q_r": 0.5, "t_p": 1.0, "t_r": 1.0, "t_f1": 1.0}
-    lists = {"questions": ["Who built it?", "When?"], "gold": ["Ann", "1904"], "generated": ["Ann", NO]}
-    assert made == {**lists, "scores": scores}
+    made, llm, rag = annotate(
+        "Ann did.",
+        quest_questions="1. Who built it?\n2. When?",
+        quest_answers=["1. Ann\n2. 1904", f"1. Ann\n2. {NO}"],
+    )
+    assert made == {
+        "questions": ["Who built it?", "When?"],
+        "gold": ["Ann", "1904"],
+        "generated": ["Ann", NO],
+        "scores": {"q_gold": 1.0, "q_r": 0.5, "t_p": 1.0, "t_r": 1.0, "t_f1": 1.0},
+    }
     assert llm.asked("quest_questions") == [{"context": "Ann built it in 1904."}]
-    contexts, fields = ("Ann built it in 1904.", "Ann did."), {"questions": questions, "unknown": NO}
-    assert llm.asked("quest_answers") == [{"context": context, **fields} for context in contexts]
+    questions = {"questions": "1. Who built it?\n2. When?", "unknown": NO}
+    assert llm.asked("quest_answers") == [
+        {"context": "Ann built it in 1904.", **questions},
+        {"context": "Ann did.", **questions},
+    ]
     assert count(rag.trace).parse_failures == 0
-    # A list that is too short is counted, and what it lacks cannot be inferred.
+
+
+def test_a_list_that_is_too_short_is_counted_and_cannot_be_inferred() -> None:
     made, _, rag = annotate("Ann did.", quest_questions="Who?\nWhen?", quest_answers=["Ann\n1904", "Ann"])
     assert (made["generated"], made["scores"]["q_r"]) == (["Ann", NO], 0.5)
     assert [event.stage for event in rag.trace if isinstance(event, ParseFailure)] == ["quest_answers"]
@@ -99,9 +132,15 @@ def test_without_questions_there_are_no_scores_and_a_blank_text_answers_none() -
     assert (made["scores"], llm.log, count(rag.trace).parse_failures) == ({}, ["quest_questions"], 1)
     made, llm, _ = annotate("", quest_questions="Who?", quest_answers=["Ann"])
     assert (made["generated"], made["scores"], len(llm.log)) == ([NO], NONE, 2)
-    # Chinese questions are asked in Chinese.
-    script: dict[str, Any] = {"quest_questions": "谁建的？", "quest_answers": ["1. 王明", "无法推断"]}
-    made, llm, _ = annotate("王明。", Question("z", "谁？", language="zh"), **script)
+
+
+def test_chinese_questions_are_asked_in_chinese() -> None:
+    made, llm, _ = annotate(
+        "王明。",
+        Question("z", "谁？", language="zh"),
+        quest_questions="谁建的？",
+        quest_answers=["1. 王明", "无法推断"],
+    )
     assert (made["generated"], {ask.language for ask in llm.asks}) == ([NO_ZH], {"zh"})
     assert llm.asked("quest_answers")[0]["unknown"] == NO_ZH
 
@@ -117,13 +156,17 @@ def test_means_are_of_the_answers_that_have_the_metric() -> None:
         "deepnote": [{"q_r": 1.0, "q_gold": 1.0}] * 4,
     }
     answers = make_run("crud", {method: {"em": [0.0] * 4} for method in scores})
-    about = {method: {"sha256": subject_hash(answers.of(method), quest_texts)} for method in scores}
-    failed = Counts(parse_failures=1)
-    annotations = []
-    for method, of_method in scores.items():
-        for number, of_answer in enumerate(of_method):
-            answer, error = json.dumps({"scores": of_answer}), "gone" if of_answer is None else None
-            annotations.append(make_sample(method, f"q{number}", {}, answer=answer, error=error, counts=failed))
+    about = {method: {"sha256": Subjects(answers.of(method), quest_texts).sha256} for method in scores}
+    annotations = [
+        make_sample(
+            *(method, f"q{i}", {}),
+            answer=json.dumps({"scores": of}),
+            error=None if of is not None else "gone",
+            counts=Counts(parse_failures=1),
+        )
+        for method, of_method in scores.items()
+        for i, of in enumerate(of_method)
+    ]
     annotation = Run(make_info("crud", about, condition=Condition(annotates="quest_eval")), annotations)
     results = QuestEval(load_study("quest_eval", ["resamples=200"]), [answers, annotation])
     table: Any = results.table().set_index(["method", "metric"])
@@ -146,3 +189,18 @@ def test_every_answer_is_put_to_it_and_missing_answers_are_counted(tmp_path: Pat
     assert list(results.overview()["missing"]) == [0, 1]
     assert "stage quest_questions of vanilla on" in annotations.frame()["error"][0]
     assert {path.name.split("-Qwen")[0] for path in tmp_path.iterdir()} == {"mini_zh", "mini_zh-quest_eval"}
+
+
+@pytest.mark.parametrize("documents", ["1Doc", "2Docs", "3Docs"])
+def test_the_official_answers_are_scored(documents: str) -> None:
+    path = samples(f"crud/QuestAnswer{documents}_quest_gt.sample60.json")
+    records = list(json.loads(path.read_text(encoding="utf-8")).values())
+    assert len(records) == 60
+    for record in records:
+        answers = record["answers"][: len(record["question"])]
+        answers += [NO_ZH] * (len(record["question"]) - len(answers))
+        known = [answer for answer in answers if answer.strip(" 。") not in ("无法推断", "")]
+        scores = quest_scores(answers, answers, "zh")
+        assert scores["q_gold"] == pytest.approx(len(known) / len(answers))
+        if known:
+            assert scores["q_r"] == scores["t_p"] == scores["t_r"] == scores["t_f1"] == 1.0

@@ -18,7 +18,7 @@ from rag_notes.methods.vanilla import vanilla
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run, load_run
 from rag_notes.running.samples import RecordError
-from rag_notes.types import Question
+from rag_notes.types import Dataset, Question
 from tests.loopback import Loopback, body_hash
 from tests.scripted import YES, Q, ScriptedRetriever, asked, play
 
@@ -96,7 +96,8 @@ async def graded(rag: Rag, question: Question, *, top_k: int = 5) -> str:
 
 def run(llm: LLM, folder: Path | None = None, method: Any = graded, question: Question = Q) -> Run:
     retriever = ScriptedRetriever(lambda _: "ab")
-    return asked(llm, lambda llm: evaluate([method], [question], retriever, llm, folder=folder, progress=False))
+    methods, dataset = {method.__name__: method}, Dataset("made", (question,), ())
+    return asked(llm, lambda llm: evaluate(methods, dataset, retriever, llm, folder=folder, progress=False))
 
 
 def test_another_model_answers_its_stage_alone_with_its_own_store_price_seconds_and_errors() -> None:

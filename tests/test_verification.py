@@ -16,7 +16,7 @@ from rag_notes.papers.numbers import paper_claims
 from rag_notes.papers.systems import SIDES, comparison_label, system_of
 from rag_notes.papers.verification import VERDICTS, comparisons, counts, verdict, verify
 from rag_notes.rates import load_speeds
-from rag_notes.running.annotate import quest_texts, subject_hash
+from rag_notes.running.annotate import Subjects, quest_texts
 from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run
 from rag_notes.studies.verification import parts
 from tests.made import Scores, make_run, row_of
@@ -190,7 +190,7 @@ def test_an_average_weighs_its_data_sets_alike_and_is_of_runs_that_go_together()
 def test_scores_of_ragquesteval_count_for_the_answers_they_are_about() -> None:
     run = run_of("crud", {"vanilla": ("vanilla", "", {"empty": [0.0, 0.0]})})
     assert run.info.methods["vanilla"].settings["top_k"] == 2  # the papers' setting on CRUD
-    judge = MethodInfo("quest_eval", {"sha256": subject_hash(list(run.samples), quest_texts)})
+    judge = MethodInfo("quest_eval", {"sha256": Subjects(list(run.samples), quest_texts).sha256})
     judged = changed(run, "judged", methods={"vanilla": judge}, condition=Condition(annotates="quest_eval"))
     answers = [json.dumps({"scores": {"q_r": score}}) for score in (1.0, 0.0)]
     samples = [replace(sample, answer=answer) for sample, answer in zip(run.samples, answers, strict=True)]

@@ -62,7 +62,7 @@ def start(folder: Path, base_url: str, store: Path, limit: int) -> Run:
     async def run() -> Run:
         settings = {"store": ResponseStore(store, lease=3.0), "timeout": 2.0, "max_retries": 4}
         async with LLM("tiny", base_url=base_url, concurrency=CONCURRENCY, **settings) as llm:  # type: ignore[arg-type]
-            return await evaluate(METHODS, dataset.questions, retriever, llm, folder=folder, progress=False)
+            return await evaluate(METHODS, dataset, retriever, llm, folder=folder, progress=False)
 
     return asyncio.run(run())
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,39 +11,35 @@ import pandas as pd
 
 from rag_notes.config import Config, build_datasets, build_llm
 from rag_notes.llm.store import canonical_json
+from rag_notes.running.evaluate import Method
 from rag_notes.running.records import KEY, Annotation, Condition, Run
 from rag_notes.running.run import run_on
 from rag_notes.running.samples import Sample
 from rag_notes.types import Hit, InputError
-
-Annotator = Callable[..., Awaitable[str]]
-"""An async function `(subjects, rag, question, *, sha256)`: a method that gets what it is about, by question id.
-
-The hash of what it gets is among its settings, so that a run says what it is about.
-"""
 
 
 async def annotate(
     config: Config,
     runs: Sequence[Run],
     annotation: Annotation,
-    annotator: Annotator,
+    annotator: Method,
     about: Callable[[Sample], Any],
     *,
     progress: bool = True,
 ) -> list[Run]:
     """Run `annotator` about every answer of these runs, which are of the chosen data sets; returns a run for each.
 
-    `about` says, as plain JSON values, what the annotator reads of a sample; a sample that failed gives nothing, and
-    its annotation fails too. The condition of a run that this makes names the annotation; its methods are those whose
-    answers it is about, and its own answers are not scored. Raises as `rag_notes.running.evaluate.evaluate`.
+    The annotator is an async function `(subjects, rag, question, *, sha256)`: `subjects` has, by question id, what
+    `about` returns of a sample as plain JSON values, and `sha256` is the hash of that. A sample that failed gives
+    nothing, and its annotation fails too. The condition of a run that this makes names the annotation; its methods are
+    those whose answers it is about, and its own answers are not scored. Raises as `evaluate`.
     """
     datasets = {dataset.name: dataset for dataset in build_datasets(config)}
     annotations: list[Run] = []
     async with build_llm(config) as llm:
         for run in runs:
-            subjects = {method: _Subjects(run.of(method), about) for method in run.methods}
-            methods = {method: partial(annotator, read, sha256=read.sha256) for method, read in subjects.items()}
+            subjects = {method: Subjects(run.of(method), about) for method in run.methods}
+            methods = {method: partial(annotator, texts, sha256=texts.sha256) for method, texts in subjects.items()}
             parts = (config, methods, datasets[run.dataset], _NoSearch(), llm, Condition(annotates=annotation))
             annotations.append(await run_on(*parts, progress=progress))
             if not annotations[-1].info.finished:
@@ -83,15 +79,10 @@ def _is_about(annotation: Run, run: Run, method: str) -> bool:
         return False
     samples, sha256 = run.of(method), annotation.info.methods[method].settings["sha256"]
     has_gold = all(sample.gold for sample in samples if sample.error is None)
-    return has_gold and subject_hash(samples, quest_texts) == str(sha256)
+    return has_gold and Subjects(samples, quest_texts).sha256 == str(sha256)
 
 
-def subject_hash(samples: Iterable[Sample], about: Callable[[Sample], Any]) -> str:
-    """Return the hash, among an annotator's settings, of what it reads of these answers."""
-    return _Subjects(samples, about).sha256
-
-
-class _Subjects(dict[str, Any]):
+class Subjects(dict[str, Any]):
     """What an annotator reads of the answers without error, by question id."""
 
     def __init__(self, samples: Iterable[Sample], about: Callable[[Sample], Any]) -> None:
@@ -102,6 +93,7 @@ class _Subjects(dict[str, Any]):
 
     @property
     def sha256(self) -> str:
+        """The hash among the annotator's settings."""
         return hashlib.sha256(canonical_json(self).encode()).hexdigest()
 
 

@@ -3,18 +3,17 @@
 import asyncio
 import hashlib
 import importlib.metadata
-import io
 import platform
 import subprocess
 import tempfile
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rag_notes.events import answered, count
 from rag_notes.files import saying_full, slug
@@ -26,21 +25,10 @@ from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.metrics.score import score
 from rag_notes.prompts.templates import TemplateError, Templates
 from rag_notes.retrieval.base import Retriever, RetrieverError
-from rag_notes.running.records import (
-    PLAIN,
-    Condition,
-    DatasetInfo,
-    MethodInfo,
-    Progress,
-    Run,
-    RunInfo,
-    load_run,
-    read_info,
-    save_run,
-)
+from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run, RunInfo, load_run, read_info, save_run
 from rag_notes.running.samples import RecordError, Sample, SampleError, decode, encode
 from rag_notes.terminal import progress_bar, tell
-from rag_notes.types import Dataset, InputError, Question
+from rag_notes.types import Dataset, InputError
 
 Method = Callable[..., Awaitable[str]]
 
@@ -54,13 +42,12 @@ def describe(
     retriever: Retriever,
     llm: LLM,
     templates: Templates,
-    *,
-    condition: Condition = PLAIN,
+    condition: Condition = Condition(),
     repeat: int = 0,
 ) -> RunInfo:
     """Describe the settings that determine a run's answers, with the versions and the commit of the code."""
-    questions = canonical_json([asdict(question) for question in dataset.questions]).encode()
-    digest = hashlib.sha256(questions).hexdigest()
+    questions = canonical_json([asdict(question) for question in dataset.questions])
+    digest = hashlib.sha256(questions.encode()).hexdigest()
     stages = {name: {"model": other.model, **other.sampling} for name, other in sorted(llm.stages.items())}
     packages = ("rag-notes", "openai", "tantivy", "numpy", "scipy")
     return RunInfo(
@@ -95,36 +82,31 @@ def _commit() -> dict[str, Any]:
 
 
 async def evaluate(
-    methods: Mapping[str, Method] | Sequence[Method],
-    dataset: Dataset | Sequence[Question],
+    methods: Mapping[str, Method],
+    dataset: Dataset,
     retriever: Retriever,
     llm: LLM,
     *,
-    folder: str | Path | None = None,
+    folder: Path | None = None,
     runs: Path | None = None,
-    condition: Condition = PLAIN,
+    condition: Condition = Condition(),
     templates: Templates | None = None,
     repeat: int = 0,
     study: str | None = None,
     progress: bool = True,
 ) -> Run:
-    """Answer every question of a data set, or of a list, with every method and score the answers.
+    """Answer every question of a data set with every method and score the answers.
 
-    `methods` are async functions `(rag, question)`, by name or named by themselves; `llm` must be entered (`async
-    with`). With `folder`, or in `runs` in a folder named by data set, model and a hash of the settings, the run is
-    written at its end, also where it is interrupted or stops at a spending limit, as its status says: the same call
-    then plays the stored responses and asks for the rest. A question that fails is recorded with its error. `study` is
-    the study that the run is made for.
+    `methods` are async functions `(rag, question)` by name; `llm` must be entered (`async with`). The run is written at
+    its end to `folder`, or in `runs` to one named by data set, model and a hash of the settings. It is also written
+    where it is interrupted or stops at a spending limit, as its status says: the same call then plays the stored
+    responses and asks for the rest. A question that fails is recorded with its error.
 
     Raises RecordError where the folder holds another run, and, once what was answered is written, FatalLLMError where
     no call can succeed, RetrieverError where no search can, TemplateError for a prompt that does not fit.
     """
-    if not isinstance(methods, Mapping):
-        methods = {describe_method(method).family: method for method in methods}
-    if not isinstance(dataset, Dataset):
-        dataset = Dataset("questions", tuple(dataset), ())
     templates = templates or Templates()
-    info = describe(methods, dataset, retriever, llm, templates, condition=condition, repeat=repeat)
+    info = describe(methods, dataset, retriever, llm, templates, condition, repeat)
     if runs is not None:
         folder = runs / f"{slug(f'{Run(info).label}-{info.model}')}-{info.fingerprint}"
     start = partial(Rag, llm=llm, searcher=Searcher(retriever), templates=templates, repeat=repeat)
@@ -184,33 +166,30 @@ async def _answer(rag: Rag, name: str, method: Method, llm: LLM, *, scored: bool
 
 
 def _spending(llm: LLM, errors: int) -> str:
-    usage, cost = llm.usage, "" if llm.price is None else f", ${llm.usage.cost:.4f}"
-    tokens = usage.prompt_tokens + usage.completion_tokens
-    return f"{usage.sent} calls, {usage.stored} stored, {tokens} tokens{cost}" + (
-        f", {errors} errors" if errors else ""
-    )
+    usage = llm.usage
+    text = f"{usage.sent} calls, {usage.stored} stored, {usage.prompt_tokens + usage.completion_tokens} tokens"
+    text += "" if llm.price is None else f", ${usage.cost:.4f}"
+    return text + (f", {errors} errors" if errors else "")
 
 
 class _Writer:
     """Takes the samples of a run as they come, and in the end writes them in their order to its folder.
 
     Until then they are in a file without a name, so that nothing of a killed process is left and several processes can
-    make the same run; without a folder they are in memory.
+    make the same run.
     """
 
-    def __init__(self, info: RunInfo, dataset: Dataset, folder: str | Path | None) -> None:
+    def __init__(self, info: RunInfo, dataset: Dataset, folder: Path | None) -> None:
         keys = [(name, question.id) for name in info.methods for question in dataset.questions]
         self._spans: dict[tuple[str, str], tuple[int, int] | None] = dict.fromkeys(keys)
         if len(self._spans) < len(keys):
-            raise InputError("two questions have the same id, or two methods the same name; each must have its own")
-        self._info, self._prompts, self.errors = info, set[str](), 0
-        self._folder = None if folder is None else Path(folder)
-        self.file: IO[bytes] = io.BytesIO()
-        if self._folder is not None:
-            if (earlier := _earlier(self._folder)) and earlier.fingerprint != info.fingerprint:
+            raise InputError("two questions have the same id; each must have its own")
+        self._info, self._folder, self._prompts, self.errors = info, folder, set[str](), 0
+        if folder is not None:
+            if (earlier := _earlier(folder)) and earlier.fingerprint != info.fingerprint:
                 raise RecordError(f"{folder}: holds a run with other settings; name another folder or move it away")
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            self.file = tempfile.TemporaryFile(dir=self._folder.parent)  # noqa: SIM115 - closed by the caller
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        self.file = tempfile.TemporaryFile(dir=folder and folder.parent)  # noqa: SIM115 - closed by the caller
 
     def add(self, sample: Sample) -> None:
         """Take a sample."""
@@ -223,11 +202,9 @@ class _Writer:
 
     def finish(self, status: str) -> Run:
         """Write the run; a finished one is not replaced by one that was stopped."""
-        spans = [span for span in self._spans.values() if span is not None]
         prompts = {name: digest for name, digest in self._info.prompts.items() if name in self._prompts}
-        progress = Progress(len(spans), len(self._spans), self.errors)
-        info = replace(self._info, status=status, samples=progress, prompts=prompts)
-        lines = (self._line(*span) for span in spans)
+        info = replace(self._info, status=status, prompts=prompts)
+        lines = (self._line(*span) for span in self._spans.values() if span is not None)
         if self._folder is None:
             return Run(info, [decode(line) for line in lines])
         if (earlier := _earlier(self._folder)) is not None:

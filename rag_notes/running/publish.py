@@ -15,7 +15,7 @@ import pandas as pd
 from rag_notes.events import Ask, Decision, Event, ParseFailure, Search, answered
 from rag_notes.files import SHIPPED, write_atomically
 from rag_notes.running.annotate import with_quest_scores
-from rag_notes.running.records import KEY, Progress, Run, RunInfo, load_run
+from rag_notes.running.records import KEY, Run, RunInfo, load_run
 from rag_notes.running.samples import AGAIN, RecordError
 from rag_notes.types import InputError, Question
 
@@ -24,10 +24,7 @@ PUBLISHED = SHIPPED / "data" / "results"
 
 _SHORT = 60  # characters up to which an answer is published as it is
 _VERDICTS = ("useful", "useless", "true", "false")  # responses published as they are, without braces and keys
-_TEXTS = (
-    *("run", "model", "method", "question_id", "cluster", "type", "task", "answer", "error_kind", "correctness"),
-    *("trace", "requests"),
-)
+_TEXTS = ["run", "model", *KEY, "cluster", "type", "task", "answer", "error_kind", "correctness", "trace", "requests"]
 
 
 def without_text(run: Run) -> Run:
@@ -67,9 +64,8 @@ def publish(
         if unknown := sorted({*(methods or ())} - {*run.methods}):
             raise InputError(f"{name}: has no method {unknown[0]}; there is {', '.join(run.methods)}")
         part = without_text(run.only(methods or run.methods))
-        frame = part.frame()
-        _write_table(Path(into) / f"{run.dataset}.csv.xz", name, frame)
-        infos[name] = replace(part.info, samples=Progress(len(frame), len(frame), int(frame["error"].count())))
+        _write_table(Path(into) / f"{run.dataset}.csv.xz", name, part.frame())
+        infos[name] = part.info
     text = msgspec.json.format(msgspec.json.encode(dict(sorted(infos.items()))), indent=1)
     write_atomically(Path(into) / "runs.json", text.decode() + "\n")
     return names
@@ -143,7 +139,6 @@ def _blank(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _frame(info: RunInfo, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame of a run from its rows in a table, as `Run.frame`."""
     blank = Run(info).frame()
     unknown = [name for name in rows if rows[name].isna().all() and name not in (*blank, "trace", "requests")]
     frame = rows.drop(columns=["run", *unknown]).reset_index(drop=True)
@@ -167,9 +162,8 @@ def _read_table(path: Path) -> pd.DataFrame:
         content = lzma.decompress(path.read_bytes())
         columns = content.partition(b"\n")[0].decode().split(",")
         missing = {name: [""] for name in columns if name not in _TEXTS}
-        return pd.read_csv(
-            io.BytesIO(content), dtype=dict.fromkeys(_TEXTS, str), keep_default_na=False, na_values=missing
-        )
+        types = dict.fromkeys(_TEXTS, str)
+        return pd.read_csv(io.BytesIO(content), dtype=types, keep_default_na=False, na_values=missing)
     except (FileNotFoundError, lzma.LZMAError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read ({error}); fetch or publish it again") from None
 

@@ -49,9 +49,6 @@ class Condition:
         return self.annotates or ("" if self.noise_percent is None else f"noise{self.noise_percent}")
 
 
-PLAIN = Condition()
-
-
 @dataclass(frozen=True, slots=True)
 class MethodInfo:
     """A method of a run: its function, its settings (defaults included), and its name in tables."""
@@ -64,15 +61,6 @@ class MethodInfo:
     def family(self) -> str:
         """The function's own name, which variants of a method share."""
         return self.function.rpartition(".")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How many answers a run has, of how many, and how many of them failed."""
-
-    done: int = 0
-    of: int = 0
-    errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +80,6 @@ class RunInfo:
     prompts: dict[str, str]
     repeat: int = 0
     status: str = "running"
-    samples: Progress = field(default_factory=Progress)
     studies: list[str] = field(default_factory=list)
     published: bool = False
     versions: dict[str, str] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from rag_notes.llm.client import LLM
 from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.noise import with_noise
 from rag_notes.running.evaluate import Method, evaluate
-from rag_notes.running.records import PLAIN, Condition, Run
+from rag_notes.running.records import Condition, Run
 from rag_notes.types import Dataset
 
 
@@ -57,7 +57,7 @@ async def run_on(
     dataset: Dataset,
     retriever: Retriever,
     llm: LLM,
-    condition: Condition = PLAIN,
+    condition: Condition = Condition(),
     *,
     progress: bool = True,
 ) -> Run:

@@ -17,11 +17,8 @@ from rag_notes.running.run import run_methods
 
 FURTHER: Mapping[str, tuple[str, Callable[[Config], int]]] = {
     # Half-way to the fair number of passages, that number and two beyond, of each data set on all of them.
-    "fair_top_k": (
-        "vanilla with as many passages as the adaptive method reads",
-        lambda config: 3 * len(config.dataset),
-    ),
-    "knowledge_density": ("the evidence in what each answer is made from", lambda config: len(config.method)),
+    "fair_top_k": ("vanilla with as many passages as the adaptive method reads", lambda one: 3 * len(one.dataset)),
+    "knowledge_density": ("the evidence in what each answer is made from", lambda one: len(one.method)),
 }
 """What a study asks besides its methods, and how many calls a question at most."""
 
@@ -71,13 +68,11 @@ async def plan(config: Config) -> Plan:
         for percent in (None, *dict.fromkeys(part.study.noise_percent)):
             for frame in await _replay(part, methods if percent is None else plain, percent):
                 for name in frame["method"].unique():
-                    answers, method = frame[frame["method"] == name], methods[name]
-                    key = answers["dataset"].iloc[0], name, repr(describe_method(method))
+                    answers = frame[frame["method"] == name]
+                    key = answers["dataset"].iloc[0], name, repr(describe_method(methods[name]))
                     if key not in rows:
-                        is_stored = (answers["error_kind"] != _MISS).any()
-                        recorded = None if is_stored else await _recorded(method, percent)
                         rows[key] = {"dataset": key[0], "method": label_of(name)}
-                        rows[key] |= _row(answers, recorded, method, llm)
+                        rows[key] |= await _row(answers, methods[name], percent, llm)
         if part.study.name in FURTHER:
             purpose, calls = FURTHER[part.study.name]
             further[purpose] += sum(len(dataset.questions) for dataset in build_datasets(part)) * calls(part)
@@ -91,29 +86,25 @@ async def _replay(config: Config, methods: Mapping[str, Method], percent: int | 
         return [run.frame() for run in runs]
 
 
-async def _recorded(method: Method, percent: int | None) -> pd.DataFrame:
-    """The answers that the recordings hold of a method on `mini`."""
-    (frame,) = await _replay(load_config(["dataset=mini", "llm=recorded"]), {"method": method}, percent)
-    return frame[frame["error_kind"] != _MISS]
-
-
-def _row(answers: pd.DataFrame, recorded: pd.DataFrame | None, method: Method, llm: LLM) -> dict[str, Any]:
+async def _row(answers: pd.DataFrame, method: Method, percent: int | None, llm: LLM) -> dict[str, Any]:
     calls = about_of(method).calls
     bound = nan if calls is None else float(calls(settings_of(method)))
-    complete = answers[answers["error_kind"] != _MISS]
-    alike = complete if recorded is None else recorded
+    complete = alike = answers[answers["error_kind"] != _MISS]
+    if complete.empty:
+        (frame,) = await _replay(load_config(["dataset=mini", "llm=recorded"]), {"method": method}, percent)
+        alike = frame[frame["error_kind"] != _MISS]
     stored, missing = int(answers["calls"].sum()), len(answers) - len(complete)
     expected = complete["calls"].sum() + missing * (bound if alike.empty else alike["calls"].mean())
     # A question that is not complete lacks at least one call, however many it has already.
     to_make = max(expected - stored, missing) if missing else 0
     share = to_make / alike["calls"].sum() if len(alike) else nan
     prompt_tokens, completion_tokens = (share * alike[name].sum() for name in ("prompt_tokens", "completion_tokens"))
-    return {
-        **{"questions": len(answers), "complete": len(complete), "at_most": bound * len(answers)},
-        **{"expected": stored + to_make, "stored": stored, "to_make": to_make},
-        **{"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens},
+    row = {"questions": len(answers), "complete": len(complete), "at_most": bound * len(answers)}
+    row |= {"expected": stored + to_make, "stored": stored, "to_make": to_make}
+    row |= {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
+    return row | {
         "cost": llm.price.of(round(prompt_tokens), round(completion_tokens)) if llm.price and share >= 0 else nan,
         # Only responses of this very model say how fast it is.
         "seconds": nan if complete.empty else share * complete["seconds"].sum() / llm.concurrency,
-        "expected_from": "bound" if alike.empty else "store" if recorded is None else "mini",
+        "expected_from": "bound" if alike.empty else "mini" if complete.empty else "store",
     }

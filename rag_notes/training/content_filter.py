@@ -49,8 +49,8 @@ async def content_filter(
         fields: Fields = {"context": [passage], "question": question.question}
         if label is None:
             work.drop("amber_chunk_filter", "the label cannot be read")
-        else:
-            work.learn("amber_chunk_filter", fields, kind=label, completion=json.dumps({"result": label}))
+            continue
+        work.learn("amber_chunk_filter", fields, kind=label, completion=json.dumps({"result": label}))
         if label == "useful" and not question.answers:
             work.drop("amber_sentence_filter", "no gold answer")
         elif label == "useful":

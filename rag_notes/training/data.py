@@ -33,7 +33,6 @@ from rag_notes.options import did_you_mean
 from rag_notes.prompts.templates import Templates, Value
 from rag_notes.retrieval.base import Retriever
 from rag_notes.running.evaluate import describe
-from rag_notes.running.records import Condition
 from rag_notes.terminal import progress_bar
 from rag_notes.training.cards import write_json
 from rag_notes.types import InputError, NonNegative, Passage, Positive, Question
@@ -247,7 +246,7 @@ async def make_training_data(name: str, options: Sequence[str], tests: Sequence[
             f"{len(drawn)} questions, at most {calls} calls (fewer where sizes are reached earlier)\nstored: "
             f"{llm.usage.stored} calls; {complete} questions are complete and give {len(batch.examples)} examples"
         )
-    info = asdict(describe({}, dataset, *parts, condition=Condition()))
+    info = asdict(describe({}, dataset, *parts))
     extent = {"questions": data.questions, "sizes": data.sizes, "seed": data.seed}
     card = {"name": name, "source": about.source, "settings": settings | extent}
     card |= {part: info[part] for part in ("dataset", "retriever", "llm", "prompt_set")}

@@ -22,7 +22,7 @@ from rag_notes.methods.deepnote import deepnote
 from rag_notes.retrieval.bm25 import BM25, bm25
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run
-from rag_notes.types import Passage, Question
+from rag_notes.types import Dataset, Passage, Question
 from tests.loopback import Loopback
 
 QUESTIONS, PASSAGES, CONCURRENCY, DELAY, RUNS = 100, 1000, 64, 0.2, 5
@@ -46,7 +46,8 @@ def timed(
     async def run() -> tuple[Run, float]:
         async with LLM("tiny", store=ResponseStore(store), base_url=base_url, concurrency=CONCURRENCY) as llm:
             start = time.perf_counter()
-            finished = await evaluate([deepnote], questions, retriever, llm, folder=folder, progress=False)
+            methods, dataset = {"deepnote": deepnote}, Dataset("made", tuple(questions), ())
+            finished = await evaluate(methods, dataset, retriever, llm, folder=folder, progress=False)
             return finished, time.perf_counter() - start
 
     return asyncio.run(run())
