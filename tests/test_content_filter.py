@@ -52,11 +52,8 @@ def run(**settings: Any) -> Run:
         return await amber(rag, question, top_k=5, max_iterations=2, agents=False, **settings)
 
     retriever = ScriptedRetriever(lambda query: "abcde" if query != "And then?" else "fghij")
-    return asyncio.run(
-        evaluate(
-            {"amber": filtered}, Dataset("made", tuple(QUESTIONS), ()), retriever, ScriptedLLM(answer), progress=False
-        )
-    )
+    dataset, llm = Dataset("made", QUESTIONS, ()), ScriptedLLM(answer)
+    return asyncio.run(evaluate({"amber": filtered}, dataset, retriever, llm, progress=False))
 
 
 RUN = run()
@@ -64,7 +61,6 @@ VERDICTS: Any = chunk_verdicts([RUN])
 
 
 def test_verdicts_are_those_of_the_first_iteration() -> None:
-    assert len(VERDICTS) == 10
     assert "".join(VERDICTS["passage_id"]) == "abcde" * 2
     first = VERDICTS[VERDICTS["question_id"] == "q1"]
     assert "".join(first.loc[first["useful"], "passage_id"]) == "ac"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rag_notes.config import load_config
-from rag_notes.llm.store import ResponseStore, StoreError
+from rag_notes.llm.store import ResponseStore
 from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.bm25 import bm25
 from rag_notes.retrieval.cached import cached
@@ -94,13 +94,6 @@ def test_a_fast_retriever_is_not_stored_and_a_hybrid_is_as_slow_as_its_parts(tmp
     assert stored.search(["acorns"], 1) == stored.search(["acorns"], 1)
     assert len(slow.searches) == 1
     assert json.dumps(stored.describe())
-
-
-def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("no database " * 100)
-    for path in (tmp_path / "text", tmp_path / "text" / "below.sqlite"):
-        with pytest.raises(StoreError, match=f"{path}: cannot be used"):
-            cached(Ranking("xyz"), path)
 
 
 @pytest.mark.parametrize("choice", ["bm25", "dense", "hybrid", "elasticsearch", "elasticsearch_knn"])

@@ -1,7 +1,6 @@
 """Training data: what each maker takes for an example and what it drops, test questions, the file and its card."""
 
 import asyncio
-import itertools
 import json
 import shlex
 from dataclasses import replace
@@ -108,18 +107,17 @@ def test_the_number_of_passages_is_drawn_for_each_question_by_the_seed() -> None
 def test_gold_evaluation_ranks_notes_and_questions_by_gold_answers_and_passages() -> None:
     def pairs(notes: list[str], queries: Any, question: Question = GOLD) -> Batch:
         hits = {Q.question: HITS, f"bad {Q.question}": ["a"], f"good {Q.question}": ["b", "z"]}
-        script = DNALIGN | {"note_init": notes, "note_query": queries}
+        script = DNALIGN | {"note_init": [*notes, *notes[:1] * (9 - len(notes))], "note_query": queries}
         return pairs_of(script, question=question, hits=hits, evaluator="gold")
 
     def texts(batch: Batch, stage: str) -> list[str]:
         return [by_stage_of(batch)[stage][side][0]["content"] for side in ("chosen", "rejected")]
 
-    notes = ["nothing", "It is Title a.", "Born in Dumfries.", *["nothing"] * 6]
-    by_answer = pairs(notes, ["bad", "good", *["bad"] * 7])
+    by_answer = pairs(["nothing", "It is Title a.", "Born in Dumfries."], ["bad", "good", *["bad"] * 7])
     assert texts(by_answer, "note_init") == ["Born in Dumfries.", "nothing"]
     assert texts(by_answer, "note_query") == ["good", "bad"]
     vague, close = "Title a is unknown here.", "Title a: text of a."  # equal but for the words of gold passages
-    notes = [vague, close, "Title a has a text.", *[vague] * 6]
+    notes = [vague, close, "Title a has a text."]
     assert texts(pairs(notes, "good"), "note_init") == [close, vague]
     assert pairs(notes, "good", replace(GOLD, gold_ids=("z",))).dropped["note_init"] == {"no difference": 1}
 
@@ -214,8 +212,7 @@ def ninety(maker: Any, sizes: dict[str, int] | None = None, answer: Answer = lam
 def test_the_making_ends_where_the_sizes_are_reached() -> None:
     whole = ninety(partial(content_filter, labels="gold"))
     some = ninety(partial(content_filter, labels="gold"), {"amber_chunk_filter": 7})
-    assert (whole.questions, len(whole.examples)) == (90, 450)
-    assert (some.questions, some.examples) == (2, whole.examples[:7])
+    assert (whole.questions, len(whole.examples), some.questions, some.examples) == (90, 450, 2, whole.examples[:7])
 
 
 def test_a_slow_question_lets_those_after_it_begin_and_changes_no_example() -> None:
@@ -236,12 +233,12 @@ def test_a_slow_question_lets_those_after_it_begin_and_changes_no_example() -> N
 
 def test_a_call_that_fails_drops_its_question_and_one_that_ends_the_run_ends_it() -> None:
     def failing(error: LLMError) -> Batch:
-        answers = itertools.chain(["Final answer: Dumfries"] * 3, [error], itertools.repeat("Final answer: Dumfries"))
+        errors = iter([None, None, None, error])
 
         def answer(_: Ask) -> str:
-            if isinstance(value := next(answers), LLMError):
-                raise value
-            return value
+            if failure := next(errors, None):
+                raise failure
+            return "Final answer: Dumfries"
 
         return ninety(partial(chain_of_note), answer=answer)
 

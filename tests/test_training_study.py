@@ -92,17 +92,13 @@ def test_runs_are_paired_with_those_of_the_model_before() -> None:
     assert before_and_after([with_settings(BEFORE, top_k=3), AFTER]) == []
 
 
-def test_a_trained_filter_may_have_a_threshold() -> None:
+def test_filters_with_a_threshold_two_filters_and_two_settings_are_told_apart() -> None:
     decisions = [Decision("amber_chunk_filter", "useful")] * 2
     lower = with_samples(AFTER, *({"trace": [*sample.trace, *decisions]} for sample in AFTER.samples))
     study = study_of(with_settings(lower, chunk_threshold=0.05), BEFORE, AFTER)
-    assert [pair.trained_on for pair in study.pairs] == ["content_filter", "content_filter, threshold 0.05"]
+    assert {pair.trained_on for pair in study.pairs} == {"content_filter", "content_filter, threshold 0.05"}
     useful = study.verdicts().groupby("dataset", sort=False)["useful"].sum().to_dict()
     assert useful == {"made, before": 4, "made, after": 2, "made, after, threshold 0.05": 4}
-    assert set(study.table()["trained_on"]) == {"content_filter", "content_filter, threshold 0.05"}
-
-
-def test_two_filters_and_two_settings_of_a_method_are_told_apart() -> None:
     second = {"stages": {"amber_chunk_filter": {"model": "base-second"}, "amber_sentence_filter": {"model": "base"}}}
     settings: dict[str, Any] = {"top_k": 5, "agents": True}
     runs = [BEFORE, AFTER, with_settings(BEFORE, **settings), with_settings(AFTER, second, **settings)]
@@ -144,6 +140,8 @@ def test_declined_questions_and_parse_failures_are_counted_before_and_after() ->
 
 
 def test_trainings_are_tabulated(folder: Path) -> None:
+    nothing = study_of()
+    assert all(rows().empty for rows in (nothing.curves, nothing.held_out, nothing.table, nothing.verdicts))
     study = study_of(trainings=[load_training(folder)])
     table: Any = study.held_out().round(3).set_index(["measure", "when"])
     assert table.loc["loss", "value"].tolist() == [2.0, 0.5]
@@ -152,12 +150,6 @@ def test_trainings_are_tabulated(folder: Path) -> None:
     assert shares == [[8, 0.5, 0.215, 0.785], [8, 0.75, 0.409, 0.929]]
     assert "only" not in set(study.held_out()["measure"])
     assert study.curves()["measure"].value_counts().to_dict() == {"loss": 2, "rewards/accuracies": 2}
-
-
-def test_a_study_without_trainings_and_runs_has_empty_tables() -> None:
-    study = study_of()
-    tables = (study.curves, study.held_out, study.table, study.declined, study.verdicts)
-    assert all(table().empty for table in (*tables, study.parse_failures))
 
 
 def test_published_runs_and_trainings_are_read_by_data_set_and_method(folder: Path, tmp_path: Path) -> None:
