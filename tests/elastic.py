@@ -123,20 +123,26 @@ class Node:
 
     def start(self) -> None:
         """Start it in a session of its own; it stops when its standard input ends, and so when the tests die."""
-        folders = {"ES_PATH_CONF": str(self._folder / "config"), "ES_TMPDIR": str(self._folder / "tmp")}
         quick = "-XX:TieredStopAtLevel=1"  # the quick compiler: the server lives for a minute
-        java = {"ES_JAVA_HOME": str(self._installed.java), "ES_JAVA_OPTS": f"-Xms512m -Xmx512m {quick}"}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "ES_PATH_CONF": str(self._folder / "config"),
+            "ES_TMPDIR": str(self._folder / "tmp"),
+            "ES_JAVA_HOME": str(self._installed.java),
+            "ES_JAVA_OPTS": f"-Xms512m -Xmx512m {quick}",
+            "CLI_JAVA_OPTS": quick,
+        }
+        user = self._installed.user
+        options: dict[str, Any] = {"user": user, "group": "nogroup", "extra_groups": []} if user else {}
         script = 'exec 3<&0; (read -r <&3; kill $$) & exec bash "$0" 3<&- < /dev/null'
         self._process = subprocess.Popen(
             ["bash", "-c", script, str(self._installed.home / "bin" / "elasticsearch")],
             stdin=subprocess.PIPE,
             stdout=(self._folder / "out").open("wb"),
             stderr=subprocess.STDOUT,
-            env={"PATH": os.environ["PATH"], "CLI_JAVA_OPTS": quick, **folders, **java},
-            user=self._installed.user,
-            group="nogroup" if self._installed.user else None,
-            extra_groups=[] if self._installed.user else None,
+            env=environment,
             start_new_session=True,
+            **options,
         )
 
     def wait(self, ready: Callable[[], object]) -> None:

@@ -66,12 +66,12 @@ def test_scores_are_those_of_an_independent_bm25(admin: Secured, k1: float, b: f
 
 
 def test_the_score_of_a_title_is_weighted_and_fields_are_chosen(admin: Secured) -> None:
-    corpus = random_corpus(40, seed=2)
-    hits = indexed(admin, corpus, title_weight=3.0).search(["x v"], 40)[0]
-    titles = plain_bm25([plain_words(one.title) for one in corpus], ["x", "v"])
-    texts = iter(plain_bm25([plain_words(one.text) for one in corpus if one.text], ["x", "v"]))
-    pairs = [(one.id, 3 * t + (next(texts) if one.text else 0)) for one, t in zip(corpus, titles, strict=True)]
-    scores = {name: 2.2 * score for name, score in pairs if score}
+    corpus = [passage for passage in random_corpus(40, seed=2) if passage.text]
+    (hits,) = indexed(admin, corpus, title_weight=3.0).search(["x v"], 40)
+    titles = plain_bm25([plain_words(passage.title) for passage in corpus], ["x", "v"])
+    texts = plain_bm25([plain_words(passage.text) for passage in corpus], ["x", "v"])
+    parts = zip(corpus, titles, texts, strict=True)
+    scores = {passage.id: 2.2 * (3 * title + text) for passage, title, text in parts if title or text}
     assert {hit.passage.id: hit.score for hit in hits} == pytest.approx(scores, rel=1e-4)
     text_alone = indexed(admin, BIRDS, fields=["text"])
     assert [ids(hits) for hits in text_alone.search(["kingfisher", "oak", "acorns"], 5)] == [["p2"], [], ["p3"]]
@@ -94,8 +94,6 @@ def test_the_default_agrees_with_embedded_bm25_on_real_questions_and_knows_chine
 def test_a_search_that_cannot_be_is_refused_and_a_description_says_what_decides_the_ranking(admin: Secured) -> None:
     retriever = indexed(admin, BIRDS, k1=0.9, title_weight=2.0, index=(name := next(names)))
     assert retriever.search([], 3) == []
-    with pytest.raises(ValueError, match="top_k is 0"):
-        retriever.search(["water"], 0)
     with pytest.raises(ValueError, match=r"refused the search: .*window is too large"):
         retriever.search(["water"], 100_000)
     described = retriever.describe()
@@ -108,49 +106,41 @@ def test_a_search_that_cannot_be_is_refused_and_a_description_says_what_decides_
 # kNN
 
 
-WORDS = [f"{first}{second}" for first in "bdfghk" for second in ("an", "el", "in", "or", "um", "ash", "eck", "ill")]
-QUERIES = ["ban del fin", "hum", "gash keck", "dor dor bill kan", "unknown"]
-
-
 def passages(size: int) -> list[Passage]:
     """Passages of 3 to 12 words, no two of the same words, with ids in no order."""
+    words = [start + end for start in "bdfghk" for end in ("an", "el", "in", "or", "um", "ash", "eck", "ill")]
     rng = np.random.default_rng(size)
     names = rng.permutation(10 * size)[:size].tolist()
-    texts = [f"number{name} " + " ".join(rng.choice(WORDS, rng.integers(2, 12))) for name in names]
-    return [Passage(f"d{name}", str(rng.choice(WORDS)), text) for name, text in zip(names, texts, strict=True)]
+    texts = [f"number{name} " + " ".join(rng.choice(words, rng.integers(2, 12))) for name in names]
+    return [Passage(f"d{name}", str(rng.choice(words)), text) for name, text in zip(names, texts, strict=True)]
 
 
-def dense_rankings(corpus: Sequence[Passage], encoder: WordEncoder, folder: Path, queries: list[str], k: int) -> Any:
+def test_inner_products_are_those_of_dense_retrieval(admin: Secured, tmp_path: Path) -> None:
     pytest.importorskip("faiss", reason="dense retrieval needs the extra `dense`")
     from rag_notes.retrieval.dense import DenseRetriever  # noqa: PLC0415
 
-    return DenseRetriever(corpus, encoder=encoder, batch_size=8, cache=str(folder)).search(queries, k)
-
-
-@pytest.mark.parametrize("settings", [{"index_type": "flat", "shards": 2}, {"shards": 3}])
-def test_inner_products_are_those_of_dense_retrieval(admin: Secured, tmp_path: Path, settings: dict[str, Any]) -> None:
-    corpus, encoder = passages(200), WordEncoder(normalize=settings.get("shards") == 2)
-    retriever = indexed(admin, corpus, "knn", encoder=encoder, **settings)
-    expected = dense_rankings(corpus, encoder, tmp_path, QUERIES, 60)
-    for hits, ranking in zip(retriever.search(QUERIES, 60), expected, strict=True):
+    corpus, encoder = passages(200), WordEncoder(normalize=False)
+    queries = ["ban del fin", "hum", "gash keck", "dor dor bill kan", "unknown"]
+    expected = DenseRetriever(corpus, encoder=encoder, batch_size=8, cache=str(tmp_path)).search(queries, 60)
+    retriever = indexed(admin, corpus, "knn", encoder=encoder, index_type="flat", shards=2)
+    for hits, ranking in zip(retriever.search(queries, 60), expected, strict=True):
         assert ids(hits) == ids(ranking)
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in ranking], rel=1e-5, abs=1e-5)
         assert {hit.passage for hit in hits} <= set(corpus)
     assert min(hit.score for hit in retriever.search(["ban"], 200)[0]) < 0  # the server's own scores are positive
 
 
-def test_more_candidates_find_more_and_ties_are_in_the_order_of_the_ids(admin: Secured, tmp_path: Path) -> None:
-    corpus, encoder = passages(900), WordEncoder()
-    queries = [passage.text for passage in passages(100)]
-    exact = dense_rankings(corpus, encoder, tmp_path, queries, 10)
-    name, recalls = next(names), []
+def test_approximate_search_finds_most_and_ties_are_in_the_order_of_the_ids(admin: Secured) -> None:
+    corpus, name = passages(900), next(names)
+    queries = [passage.text for passage in corpus[:300]]  # more than a request takes
+    exact = indexed(admin, corpus, "knn", index_type="flat").search(queries, 10)
+    recalls = []
     for candidates in (10, 200):
         retriever = indexed(admin, corpus, "knn", index=name, m=4, ef_construction=20, candidates=candidates)
         pairs = zip(retriever.search(queries, 10), exact, strict=True)
-        recalls.append(sum(len(set(ids(hits)) & set(ids(ranking))) for hits, ranking in pairs) / 1000)
+        recalls.append(sum(len(set(ids(hits)) & set(ids(ranking))) for hits, ranking in pairs) / 3000)
     assert 0.5 < recalls[0] <= recalls[1]
     assert recalls[1] > 0.95
-    assert [len(hits) for hits in retriever.search(["ban"] * 300, 1)] == [1] * 300  # more than a request takes
     tied = [Passage(f"p{number:03}", "", "ban del") for number in np.random.default_rng(0).permutation(150)]
     ties = indexed(admin, [*tied, *passages(20)], "knn", shards=2)
     assert ids(ties.search(["ban del"], 7)[0]) == [f"p{number:03}" for number in range(7)]
@@ -394,8 +384,6 @@ def test_a_certificate_is_checked(admin: Secured, tmp_path: Path) -> None:
     for ca_file in (None, str(make_certificate(tmp_path, "other")[1])):
         with pytest.raises(RetrieverError, match=r"(?i)certificate.*see retriever.hosts and ca_file"):
             make(admin, BIRDS, ca_file=ca_file).describe()
-    with pytest.raises(ValueError, match=r"ca_file=.*none.pem"):
-        make(admin, BIRDS, ca_file=str(tmp_path / "none.pem"))
 
 
 @pytest.mark.parametrize(
@@ -404,6 +392,7 @@ def test_a_certificate_is_checked(admin: Secured, tmp_path: Path) -> None:
         ({}, {"ELASTICSEARCH_API_KEY": "secret-key"}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
         ({}, {"ELASTICSEARCH_PASSWORD": ""}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
         ({"hosts": ["http://127.0.0.1"]}, {}, "retriever.hosts=.*127.0.0.1"),
+        ({"ca_file": "none.pem"}, {}, r"ca_file=.*none.pem"),
         ({"hosts": ["http://a:1", "https://me:secret@b:1"]}, {}, "retriever.hosts has a password in it"),
         ({"fields": ["text"], "title_weight": 2.0}, {}, "title_weight needs both"),
     ],
@@ -419,15 +408,15 @@ def test_unfit_settings_need_no_server(
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "message"),
+    ("answer", "message"),
     [
-        (400, b'{"error": {"type": "media_type_header_exception"}}', "client and server need the same major version"),
-        (200, b'{"nodes": ', "Elasticsearch at http"),
-        (500, b'{"error": {"reason": "out of memory"}}', "out of memory"),
+        ((400, b'{"error": {"type": "media_type_header_exception"}}'), "server need the same major version"),
+        ((200, b'{"nodes": '), "Elasticsearch at http"),
+        ((500, b'{"error": {"reason": "out of memory"}}'), "out of memory"),
     ],
 )
-def test_a_server_of_another_kind_is_an_error(status: int, body: bytes, message: str) -> None:
-    with Proxy(lambda *_: (status, body)) as proxy, pytest.raises(RetrieverError, match=message):
+def test_a_server_of_another_kind_is_an_error(answer: tuple[int, bytes], message: str) -> None:
+    with Proxy(lambda *_: answer) as proxy, pytest.raises(RetrieverError, match=message):
         ElasticsearchBM25(BIRDS, hosts=[proxy.url], max_retries=1).describe()
 
 
