@@ -90,16 +90,12 @@ class BadEncoder(WordEncoder):
         ({"encoder": BadEncoder(passages=lambda vectors: vectors[1:])}, r"20 texts arrays of"),
         ({"index_factory": "HNWS32"}, "retriever.index_factory='HNWS32' cannot be built"),
         ({"index_factory": "SQ8", "search_parameters": {"efSearch": 9}}, r"search_parameters=\{'efSearch': 9\}"),
-        ({"corpus": []}, "corpus is empty"),
-        ({"corpus": [*corpus(9), corpus(9)[0]]}, f"id '{corpus(9)[0].id}' is already used"),
-        ({"top_k": 0}, "top_k is 0"),
+        ({"passages": [*corpus(9), corpus(9)[0]]}, f"id '{corpus(9)[0].id}' is already used"),
     ],
 )
 def test_vectors_corpora_and_settings_that_do_not_fit_are_refused(tmp_path: Path, options: Any, message: str) -> None:
-    settings = {"corpus": corpus(20), "top_k": 2} | options
-    passages, top_k = settings.pop("corpus"), settings.pop("top_k")
     with pytest.raises(ValueError, match=message):
-        make(passages, tmp_path, **settings).search(["heron"], top_k)
+        make(**{"passages": corpus(20), "folder": tmp_path} | options).search(["heron"], 2)
 
 
 def test_vectors_are_encoded_once_in_batches_of_similar_length(tmp_path: Path) -> None:
