@@ -5,17 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from rag_notes.running.records import Run
-from tests.elastic import Secured, UnavailableError, secured_node, unavailable
+from tests.elastic import Secured, secured_node
 from tests.made import make_run
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Secured]:
-    try:
-        with secured_node() as node:
-            yield node
-    except UnavailableError as error:
-        unavailable(str(error))
+    with secured_node() as node:
+        yield node
 
 
 @pytest.fixture

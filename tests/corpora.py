@@ -7,7 +7,7 @@ import re
 import shutil
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,29 +65,22 @@ def plain_words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def kept_by_lucene(length: int) -> int:
-    """The length that Lucene's byte keeps (org.apache.lucene.util.SmallFloat, byte4ToInt)."""
-    decoded = [0, 1, 2, 3, 4, 5, 6, 7] + [(8 + byte % 8) << (byte // 8 - 1) for byte in range(8, 256 - 24)]
-    table: list[int] = [*range(24), *(24 + length for length in decoded)]
-    return table[bisect_right(table, length) - 1]
+# The length that each value of Lucene's byte stands for (org.apache.lucene.util.SmallFloat, byte4ToInt).
+_DECODED = [*range(8), *((8 + byte % 8) << (byte // 8 - 1) for byte in range(8, 256 - 24))]
+_LENGTHS = [*range(24), *(24 + length for length in _DECODED)]
 
 
-def plain_bm25(
-    documents: list[list[str]],
-    query: list[str],
-    k1: float = 1.2,
-    b: float = 0.75,
-    kept: Callable[[int], int] = kept_by_lucene,
-) -> list[float]:
+def plain_bm25(documents: list[list[str]], query: list[str], k1: float = 1.2, b: float = 0.75) -> list[float]:
     """Lucene's BM25 straight from its formula, in double precision."""
     mean = sum(map(len, documents)) / len(documents)
     scores = []
     for document in documents:
         counts, score = Counter(document), 0.0
+        length = _LENGTHS[bisect_right(_LENGTHS, len(document)) - 1]
         for term in query:
             frequency = sum(term in other for other in documents)
             idf = math.log(1 + (len(documents) - frequency + 0.5) / (frequency + 0.5))
             if counts[term]:
-                score += idf * counts[term] / (counts[term] + k1 * (1 - b + b * kept(len(document)) / mean))
+                score += idf * counts[term] / (counts[term] + k1 * (1 - b + b * length / mean))
         scores.append(score)
     return scores

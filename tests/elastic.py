@@ -2,10 +2,9 @@
 
 The zip is a minimal build without the analyzers `english` and `cjk` and without API keys. A plugin adds them, by the
 same classes of Lucene as in a released server. The server refuses to run as root, so root starts it as `nobody`. The
-tests run where RAG_NOTES_REQUIRE_ELASTICSEARCH=1 asks for them; a server that cannot be had is then a failure.
+tests run where RAG_NOTES_REQUIRE_ELASTICSEARCH=1 asks for them; they need Maven, a JDK of Java 21 and openssl.
 """
 
-import base64
 import contextlib
 import json
 import os
@@ -17,14 +16,13 @@ import ssl
 import subprocess
 import tempfile
 import time
-import urllib.error
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from elasticsearch import Elasticsearch
 
 VERSION = "9.2.4"
 ARTIFACT = f"org.elasticsearch.distribution.integ-test-zip:elasticsearch:{VERSION}:zip"
@@ -39,16 +37,6 @@ elasticsearch.version={VERSION}
 """
 
 
-class UnavailableError(RuntimeError):
-    """Why there is no server to be had here."""
-
-
-def unavailable(reason: str) -> None:
-    """Skip, or fail where the tests were asked for."""
-    outcome = pytest.fail if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") == "1" else pytest.skip
-    outcome(f"no Elasticsearch: {reason}")
-
-
 class Installation(NamedTuple):
     """The unpacked server, the Java to run it and the user to run it as (None: oneself)."""
 
@@ -59,9 +47,9 @@ class Installation(NamedTuple):
 
 @contextlib.contextmanager
 def installation() -> Iterator[Installation]:
-    """Fetch the zip, unpack it where another user can read it, and add the plugin. Raises UnavailableError."""
+    """Fetch the zip, unpack it where another user can read it, and add the plugin."""
     if os.environ.get("RAG_NOTES_REQUIRE_ELASTICSEARCH") != "1":
-        raise UnavailableError("set RAG_NOTES_REQUIRE_ELASTICSEARCH=1 to fetch a server (100 MB) and test with it")
+        pytest.skip("set RAG_NOTES_REQUIRE_ELASTICSEARCH=1 to fetch an Elasticsearch (100 MB) and test with it")
     java, archive = find_java(), fetch()
     # Not pytest's folder, which only its owner can read.
     with tempfile.TemporaryDirectory(prefix="rag-notes-elasticsearch-", ignore_cleanup_errors=True) as folder:
@@ -80,26 +68,23 @@ def installation() -> Iterator[Installation]:
 
 
 def find_java() -> Path:
-    """The folder of a Java compiler of version 21 or later. Raises UnavailableError."""
+    """The folder of a Java compiler of version 21 or later."""
     homes = [Path(os.environ[name]) for name in ("ES_JAVA_HOME", "JAVA_HOME") if os.environ.get(name)]
     for home in (*homes, *sorted(Path("/usr/lib/jvm").glob("*"))):
         with contextlib.suppress(OSError):
             match = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"), re.MULTILINE)
             if match and int(match[1]) >= 21 and (home / "bin/javac").exists():
                 return home
-    raise UnavailableError("it needs a JDK of Java 21 or later: install one, or name its folder in ES_JAVA_HOME")
+    pytest.fail("Elasticsearch needs a JDK of Java 21 or later: install one, or name its folder in ES_JAVA_HOME")
 
 
 def fetch() -> Path:
-    """The zip in Maven's local repository, fetched where it is missing. Raises UnavailableError."""
+    """The zip in Maven's local repository, fetched by Maven where it is missing."""
     group, name, version, kind = ARTIFACT.split(":")
     path = Path.home() / ".m2/repository" / group.replace(".", "/") / name / version / f"{name}-{version}.{kind}"
     command = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={ARTIFACT}", "-Dtransitive=false"]
-    try:
-        if not path.exists():
-            subprocess.run(command, capture_output=True, check=True, timeout=240)
-    except (subprocess.SubprocessError, OSError) as error:
-        raise UnavailableError(f"{' '.join(command)} failed ({error}); is Maven installed?") from None
+    if not path.exists():
+        subprocess.run(command, check=True, timeout=240)
     return path
 
 
@@ -113,14 +98,8 @@ class Node:
     """One node on 127.0.0.1 with its own folders; `files` (name to text) go into its config."""
 
     def __init__(
-        self,
-        installed: Installation,
-        name: str,
-        settings: dict[str, Any],
-        files: dict[str, str] | None = None,
-        java_options: str = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1",  # the quick compiler: it lives for a minute
+        self, installed: Installation, name: str, settings: dict[str, Any], files: dict[str, str] | None = None
     ) -> None:
-        self._java_options = java_options
         self.name, self.port, self._installed = name, free_port(), installed
         self._folder = installed.home.parent / name
         self._process: subprocess.Popen[bytes] | None = None
@@ -133,6 +112,7 @@ class Node:
             "path.logs": str(self._folder / "logs"),
             "network.host": "127.0.0.1",
             "http.port": self.port,
+            "transport.port": free_port(),
             "cluster.routing.allocation.disk.threshold_enabled": False,
         }
         for path, text in ({"elasticsearch.yml": json.dumps(defaults | settings)} | (files or {})).items():
@@ -143,19 +123,26 @@ class Node:
 
     def start(self) -> None:
         """Start it in a session of its own; it stops when its standard input ends, and so when the tests die."""
-        folders = {"ES_PATH_CONF": str(self._folder / "config"), "ES_TMPDIR": str(self._folder / "tmp")}
-        java = {"ES_JAVA_HOME": str(self._installed.java), "ES_JAVA_OPTS": self._java_options}
+        quick = "-XX:TieredStopAtLevel=1"  # the quick compiler: the server lives for a minute
+        environment = {
+            "PATH": os.environ["PATH"],
+            "ES_PATH_CONF": str(self._folder / "config"),
+            "ES_TMPDIR": str(self._folder / "tmp"),
+            "ES_JAVA_HOME": str(self._installed.java),
+            "ES_JAVA_OPTS": f"-Xms512m -Xmx512m {quick}",
+            "CLI_JAVA_OPTS": quick,
+        }
+        user = self._installed.user
+        options: dict[str, Any] = {"user": user, "group": "nogroup", "extra_groups": []} if user else {}
         script = 'exec 3<&0; (read -r <&3; kill $$) & exec bash "$0" 3<&- < /dev/null'
         self._process = subprocess.Popen(
             ["bash", "-c", script, str(self._installed.home / "bin" / "elasticsearch")],
             stdin=subprocess.PIPE,
             stdout=(self._folder / "out").open("wb"),
             stderr=subprocess.STDOUT,
-            env={"PATH": os.environ["PATH"], "CLI_JAVA_OPTS": "-XX:TieredStopAtLevel=1", **folders, **java},
-            user=self._installed.user,
-            group="nogroup" if self._installed.user else None,
-            extra_groups=[] if self._installed.user else None,
+            env=environment,
             start_new_session=True,
+            **options,
         )
 
     def wait(self, ready: Callable[[], object]) -> None:
@@ -166,9 +153,8 @@ class Node:
                 ready()
                 return
             time.sleep(0.2)
-        pytest.fail(
-            f"{self.name} ended: {(self._folder / 'out').read_text(encoding='utf-8', errors='replace')[-3000:]}"
-        )
+        log = (self._folder / "out").read_text(encoding="utf-8", errors="replace")
+        pytest.fail(f"{self.name} ended: {log[-3000:]}")
 
     def kill(self) -> None:
         """As a power cut would: all its processes at once."""
@@ -183,14 +169,11 @@ class Node:
 
 
 def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Make a key and a certificate for 127.0.0.1 with openssl, as PEM files. Raises UnavailableError."""
+    """Make a key and a certificate for 127.0.0.1 with openssl, as PEM files."""
     key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
     options = f"-newkey rsa:2048 -nodes -days 2 -subj /CN={name} -addext subjectAltName=IP:127.0.0.1".split()
     command = ["openssl", "req", "-x509", *options, "-keyout", str(key), "-out", str(certificate)]
-    try:
-        subprocess.run(command, capture_output=True, check=True)
-    except FileNotFoundError:
-        raise UnavailableError("openssl is not installed, which makes its certificate") from None
+    subprocess.run(command, capture_output=True, check=True)
     return key, certificate
 
 
@@ -209,18 +192,12 @@ class Secured(NamedTuple):
         assert self.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=60s")["timed_out"] is False
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer to a request of the admin, by the standard library; None for 404."""
-        token = base64.b64encode(":".join(self.admin).encode()).decode()
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
-        try:
-            with urllib.request.urlopen(request, context=self.context(), timeout=60) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                return None
-            raise AssertionError(f"{method} {path}: {error.read().decode()}") from None
+        """The answer to a request of the admin; None for 404."""
+        options: dict[str, Any] = {"ca_certs": self.ca_file, "basic_auth": self.admin, "request_timeout": 90}
+        with Elasticsearch(self.url, **options) as client:
+            headers = {"Accept": "application/json", "Content-Type": "application/json"}
+            answer = client.options(ignore_status=404).perform_request(method, path, headers=headers, body=body)
+        return None if answer.meta.status == 404 else answer.body
 
     def context(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self.ca_file)
@@ -228,12 +205,11 @@ class Secured(NamedTuple):
 
 @contextlib.contextmanager
 def secured_node() -> Iterator[Secured]:
-    """Start and stop the node. Raises UnavailableError."""
+    """Start and stop the node."""
     with installation() as installed:
         (key, certificate), admin = make_certificate(installed.home.parent, "ca"), ("admin", "correct-horse-1")
         settings = {
             "discovery.type": "single-node",
-            "transport.port": free_port(),
             "xpack.security.enabled": True,
             "xpack.security.http.ssl": {"enabled": True, "key": key.name, "certificate": certificate.name},
         }

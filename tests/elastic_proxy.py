@@ -40,9 +40,8 @@ class Proxy:
 
             def forward(self, body: bytes) -> tuple[int, bytes]:
                 assert upstream is not None
-                connection = http.client.HTTPSConnection(
-                    upstream.url.removeprefix("https://"), context=upstream.context(), timeout=60
-                )
+                host = upstream.url.removeprefix("https://")
+                connection = http.client.HTTPSConnection(host, context=upstream.context(), timeout=60)
                 names = ("Authorization", "Accept", "Content-Type")
                 headers = {name: self.headers[name] for name in names if name in self.headers}
                 connection.request(self.command, self.path, body or None, headers)

@@ -1,9 +1,9 @@
 """An OpenAI-compatible /embeddings endpoint on 127.0.0.1 that gives hashed vectors and misbehaves on demand.
 
 Its `faults` meet the requests in order, those after them are answered: a status (`429`, `500`, `401`; the body repeats
-the Authorization header, as a careless proxy would), `garbage` (HTML), `halfjson`, `half` (a connection closed in the
-middle), `stranger` (JSON of something else), `few` (a vector missing), `twice` (an index that occurs twice), `ragged`
-(one vector shorter), `shuffled` (another order, right indices), `unnumbered` (no indices).
+the Authorization header, as a careless proxy would), `garbage` (HTML), `half` (a connection closed in the middle),
+`stranger` (JSON of something else), `few` (a vector missing), `twice` (an index that occurs twice), `ragged` (one
+vector shorter), `shuffled` (another order, right indices), `unnumbered` (no indices).
 """
 
 import hashlib
@@ -48,22 +48,20 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         fault = self.owner.faults.pop(0) if self.owner.faults else "ok"
         self.owner.requests.append(body)
-        if fault.isdigit():
-            text = f"no: {self.headers['Authorization']}"
-            self._send(int(fault), json.dumps({"error": {"message": text}}).encode())
-            return
         vectors = [vector(text, body.get("dimensions", DIMENSIONS)) for text in body["input"]]
         items: list[dict[str, Any]] = [{"index": index, "embedding": numbers} for index, numbers in enumerate(vectors)]
-        if fault == "few":
-            items.pop()
-        items = items[::-1] if fault == "shuffled" else items
-        changes: dict[str, dict[str, Any]] = {"twice": {"index": 0}, "ragged": {"embedding": [1.0]}}
+        changes: dict[str, Any] = {"twice": {"index": 0}, "ragged": {"embedding": [1.0]}}
         items[-1] |= changes.get(fault, {})
-        if fault == "unnumbered":
-            items = [{"embedding": item["embedding"]} for item in items]
-        data = json.dumps({"object": "list", "data": items, "model": body["model"]}).encode()
-        data = {"garbage": b"<html>It works!</html>", "stranger": b'{"weather": "fine"}'}.get(fault, data)
-        self._send(200, data[: len(data) // 2] if fault == "halfjson" else data, cut=fault == "half")
+        answers: dict[str, Any] = {
+            "few": items[:-1],
+            "shuffled": items[::-1],
+            "unnumbered": [{"embedding": item["embedding"]} for item in items],
+        }
+        data = json.dumps({"object": "list", "data": answers.get(fault, items), "model": body["model"]}).encode()
+        refusal = json.dumps({"error": {"message": f"no: {self.headers['Authorization']}"}}).encode()
+        texts = {"garbage": b"<html>It works!</html>", "stranger": b'{"weather": "fine"}'}
+        status = int(fault) if fault.isdigit() else 200
+        self._send(status, refusal if fault.isdigit() else texts.get(fault, data), cut=fault == "half")
 
     def _send(self, status: int, data: bytes, *, cut: bool = False) -> None:
         self.send_response(status)

@@ -2,7 +2,6 @@
 
 import random
 import re
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +17,9 @@ from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.bm25 import bm25
 from rag_notes.retrieval.tokenize import Tokenizer
 from rag_notes.types import Passage
-from tests.corpora import BIRDS, CHINESE, build, ids, kept_by_lucene, plain_bm25, plain_words, random_corpus
+from tests.corpora import BIRDS, CHINESE, build, ids, plain_bm25, plain_words, random_corpus
 
-ROOT = Path(__file__).parents[1]
+ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": ""}
 
 
 # terms
@@ -33,13 +32,11 @@ ROOT = Path(__file__).parents[1]
         (Tokenizer("en", False, False), "3.5 1,794 3,a well-known ’tis dogs’", "3.5 1,794 3 a well known tis dogs"),
         (Tokenizer(), "The Runners were running, in 1999!", "runner were run 1999"),
         (Tokenizer(), "generously skies dying news", "gener ski dy new"),  # Porter's first algorithm
-        (Tokenizer(stemming=False), "The Runners were running", "runners were running"),
-        (Tokenizer(stop_words=False), "in the Water", "in the water"),
+        (Tokenizer(stemming=False, stop_words=False), "The Runners were running", "the runners were running"),
         # accents stay and compatibility forms are unified
         (Tokenizer(stemming=False), "Cafe\u0301 café ＡＢＣ ﬁsh cafe", "café café abc fish cafe"),
         # Chinese is cut into words, and English inside takes the English route
         (Tokenizer("zh"), "研究人员用Transformers模型处理the天文图像", "研究 人员 transform 模型 天文 图像"),
-        (Tokenizer("zh", stemming=False), "Transformers模型", "transformers 模型"),
         *((Tokenizer(language), text, "") for language in ("en", "zh") for text in ("", "  \n", "?!…。")),
     ],
 )
@@ -49,17 +46,16 @@ def test_terms(tokenizer: Tokenizer, text: str, terms: str) -> None:
 
 def test_the_chinese_segmenter_is_silent_and_writes_nothing(tmp_path: Path) -> None:
     code = "from rag_notes.retrieval.tokenize import Tokenizer; assert Tokenizer('zh')('大运河连接北京与杭州')"
-    environment = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT), "PATH": ""}
     # -W ignore: jieba's source has escapes that the compiler warns of, once, where no compiled file is kept.
-    arguments = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr, list(tmp_path.iterdir())) == (0, "", "", [])
+    command, environment = [sys.executable, "-W", "ignore", "-c", code], ENVIRONMENT | {"TMPDIR": str(tmp_path)}
+    assert not subprocess.check_output(command, env=environment, stderr=subprocess.STDOUT)
+    assert not list(tmp_path.iterdir())
 
 
 # rankings
 
 
-@pytest.mark.parametrize("longest", [4, 60, 4000])
+@pytest.mark.parametrize("longest", [4, 4000])  # a short length is exact, a long one is kept in a byte as in Lucene
 def test_scores_are_those_of_an_independent_bm25_of_lucene(longest: int) -> None:
     rng = random.Random(longest)
     lengths = [rng.randint(0, longest) for _ in range(80)]
@@ -77,36 +73,32 @@ def test_scores_are_those_of_an_independent_bm25_of_lucene(longest: int) -> None
         assert [hit.score for hit in hits] == pytest.approx([-score for score, _ in ranked], rel=1e-9)
 
 
-def test_lengths_are_kept_as_in_lucene() -> None:
-    assert [module.lucene_length(length) for length in range(200_000)] == [kept_by_lucene(n) for n in range(200_000)]
-
-
 def test_hits_are_exactly_the_best_with_ties_by_id() -> None:
     corpus = random_corpus(60, seed=2)
     retriever = build(corpus, stop_words=False)
-    tied_at_the_border = 0
     for query in ("v", "w", "x y"):
-        (everything,) = retriever.search([query], len(corpus))
-        assert everything == sorted(everything, key=lambda hit: (-hit.score, hit.passage.id))
-        for top_k in (1, 2, 3, 7, 20, 200):
-            assert retriever.search([query], top_k)[0] == everything[:top_k]
-            tied_at_the_border += len({hit.score for hit in everything[top_k - 1 : top_k + 1]}) == 1
-    assert tied_at_the_border > 5
+        (ranking,) = retriever.search([query], len(corpus))
+        assert ranking == sorted(ranking, key=lambda hit: (-hit.score, hit.passage.id))
+        assert len({hit.score for hit in ranking}) < len(ranking)
+        assert all(retriever.search([query], top_k) == [ranking[:top_k]] for top_k in (1, 2, 3, 7, 20, 200))
 
 
 def test_neither_threads_nor_segments_change_ranking_or_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(3)
+    rng, path = random.Random(3), tmp_path / "corpus.jsonl"
     words = [f"w{number}" for number in range(30)]
-    corpus = [Passage(f"d{n}", "", " ".join(rng.choices(words, k=rng.randint(0, 80)))) for n in range(1000)]
+    corpus = [Passage(f"d{n}", "", " ".join(rng.choices(words, k=rng.randint(1, 80)))) for n in range(1000)]
+    path.write_text("".join(map(passage_line, corpus)), encoding="utf-8")
     queries = [" ".join(rng.choices(words, k=rng.randint(1, 12))) for _ in range(100)]
     rankings, segments = [], set()
     for threads, commit in ((1, 10**6), (1, 130), (4, 10**6), (3, 70)):
         monkeypatch.setattr(module, "_THREADS", threads)
         monkeypatch.setattr(module, "_COMMIT", commit)
-        retriever = bm25(corpus, cache=str(tmp_path / f"{threads}-{commit}"))
+        retriever = bm25(CorpusFile(str(path), "corpus"), cache=str(tmp_path / f"{threads}-{commit}"))
         segments.add(retriever._searcher.num_segments)
         rankings.append(retriever.search(queries, 5))
     assert len(segments) > 1
+    with ThreadPoolExecutor(8) as pool:  # of searches
+        rankings.append(list(pool.map(lambda query: retriever.search([query], 5)[0], queries)))
     assert all(other == rankings[0] for other in rankings)
 
 
@@ -125,17 +117,6 @@ def test_queries_of_any_kind_and_their_errors() -> None:
     assert [ids(hits) for hits in chinese] == [["z1"], ["z2"], ["z3"], []]
 
 
-def test_a_batch_gives_what_single_queries_give_also_from_threads(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
-    path.write_text("".join(passage_line(one) for one in random_corpus(60, seed=3) if one.text), encoding="utf-8")
-    retriever = bm25(CorpusFile(str(path), "corpus"), stop_words=False, cache=str(tmp_path / "cache"))
-    queries = ["v w", "x", "y z z", "w", "nothing"] * 20
-    batch = retriever.search(queries, 5)
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda query: retriever.search([query], 5)[0], queries)) == batch
-
-
-@pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize(
     ("corpus", "message"),
     [
@@ -144,38 +125,30 @@ def test_a_batch_gives_what_single_queries_give_also_from_threads(tmp_path: Path
         ([*BIRDS, BIRDS[0]], "id 'p1' is already used"),
     ],
 )
-def test_corpora_that_cannot_be_indexed_are_refused(
-    tmp_path: Path, cached: bool, corpus: list[Passage], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        bm25(corpus, cache=str(tmp_path) if cached else None)
+def test_corpora_that_cannot_be_indexed_are_refused(tmp_path: Path, corpus: list[Passage], message: str) -> None:
+    for cache in (None, str(tmp_path)):
+        with pytest.raises(ValueError, match=message):
+            bm25(corpus, cache=cache)
 
 
 # indexes on disk
 
-LINES = {
-    "jsonl": [passage_line(passage) for passage in BIRDS],
-    "blank lines, CRLF and a byte order mark": ["\ufeff", *(f"\n{passage_line(one)[:-1]}\r\n \n" for one in BIRDS)],
-    "tsv": ["id\ttext\ttitle\n", *(f"{passage.id}\t{passage.text}\t{passage.title}\n" for passage in BIRDS)],
-}
 
-
-@pytest.mark.parametrize("form", [*LINES, "passages"])
+@pytest.mark.parametrize("form", ["jsonl", "tsv", "passages"])
 def test_an_index_on_disk_finds_what_one_in_memory_does(tmp_path: Path, form: str) -> None:
-    path, in_memory, corpus = tmp_path / f"corpus.{'tsv' if form == 'tsv' else 'jsonl'}", build(BIRDS), BIRDS
+    path, in_memory, corpus = tmp_path / f"corpus.{form}", build(BIRDS), BIRDS
     if form != "passages":  # which are read where they lie
-        path.write_text("".join(LINES[form]), encoding="utf-8", newline="")
+        lines = [f"{passage.id}\t{passage.text}\t{passage.title}\n" for passage in BIRDS]
+        lines = ["id\ttext\ttitle\n", *lines] if form == "tsv" else [passage_line(passage) for passage in BIRDS]
+        path.write_text("".join(lines), encoding="utf-8")
         corpus = CorpusFile(str(path), "corpus")  # type: ignore[assignment]
-        assert (tuple(corpus), tuple(corpus[:]), len(corpus)) == (BIRDS, BIRDS, 4)
-        assert bm25(corpus, cache=None).search(["water fish"], 3) == in_memory.search(["water fish"], 3)
     for summary in ("4 of them indexed now", "all there"):
         on_disk = bm25(corpus, cache=str(tmp_path / "cache"))
         assert on_disk.build_index().endswith(f": 4 passages, {summary}")
         assert on_disk.search(["water fish", "oaks", "?"], 3) == in_memory.search(["water fish", "oaks", "?"], 3)
         assert on_disk.describe() == in_memory.describe()
-    assert not [
-        file for file in (tmp_path / "cache").rglob("*") if file.is_file() and b"swallowed" in file.read_bytes()
-    ]
+    files = [file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file()]
+    assert not any(b"swallowed" in content for content in files)
 
 
 def test_a_file_that_holds_an_id_twice_or_changes_meanwhile_is_refused(
@@ -211,17 +184,11 @@ def test_the_cache_knows_corpus_settings_and_versions(tmp_path: Path, monkeypatc
     assert len(list(cache.iterdir())) == 5
 
 
-@pytest.mark.parametrize("damage", ["meta", "folder", "index"])
-def test_a_damaged_index_is_an_error_that_says_what_to_delete(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("damaged", ["meta.json", "index/meta.json"])
+def test_a_damaged_index_is_an_error_that_says_what_to_delete(tmp_path: Path, damaged: str) -> None:
     bm25(BIRDS, cache=str(tmp_path))
     [folder] = tmp_path.iterdir()
-    if damage == "folder":
-        shutil.rmtree(folder / "index")
-    elif damage == "meta":
-        (folder / "meta.json").write_text('{"corpus": "')
-    else:
-        (folder / "meta.json").unlink()
-        (folder / "index" / "meta.json").write_text("{")
+    (folder / damaged).write_text('{"corpus": "')
     with pytest.raises(ValueError, match=f"{folder}: the index is damaged .*; delete this folder to index again"):
         bm25(BIRDS, cache=str(tmp_path))
 
@@ -240,18 +207,12 @@ class Deadly(list):
                 os.kill(os.getpid(), signal.SIGKILL)
             yield passage
 
-def write(*arguments):
-    os.kill(os.getpid(), signal.SIGKILL)
-
 module._COMMIT = 50
 corpus = Deadly(numbered(600))
-for number, passages in enumerate(sys.argv[2].split(",")):
+for left in map(int, sys.argv[2:]):
     child = os.fork()
     if not child:
-        left = int(passages)
-        if not left:
-            module.write_atomically = write
-        module.bm25(corpus, cache=f"{sys.argv[1]}/{number}")
+        module.bm25(corpus, cache=f"{sys.argv[1]}/{left}")
         os._exit(0)
     print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
 """
@@ -262,24 +223,21 @@ def numbered(size: int) -> list[Passage]:
 
 
 def test_indexing_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng, corpus = random.Random(11), numbered(600)
+    corpus, queries = numbered(600), [f"word{n} word{n + 3} common" for n in range(8)]
     monkeypatch.setattr(module, "_COMMIT", 50)
-    queries = [f"word{n} word{n + 3} common" for n in range(8)]
-    expected = repr(build(corpus).search(queries, 20))
-    # 200 passages for the language, 600 for each of checksum, ids, size, indexing and again the checksum; the last two
-    # kills come when the index is about to be declared whole.
-    points = [rng.randint(1, 3200) for _ in range(6)] + [rng.randint(2001, 2600) for _ in range(12)] + [0, 0]
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", KILLED, str(tmp_path), ",".join(map(str, points))]
-    output = subprocess.check_output(command, env={"PYTHONPATH": str(ROOT), "PATH": ""}, text=True)
-    assert output.split() == ["9"] * 20
+    expected = build(corpus).search(queries, 20)
+    # 200 passages for the language, then 600 for each of checksum, ids, size, indexing and again the checksum.
+    points = [100, 1500, *range(2010, 2601, 59), 3199]
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", KILLED, str(tmp_path), *map(str, points)]
+    assert subprocess.check_output(command, env=ENVIRONMENT, text=True).split() == ["9"] * len(points)
     indexed = []
-    for number in range(20):
-        assert not list((tmp_path / str(number)).glob("*/meta.json"))
-        retriever = bm25(corpus, cache=str(tmp_path / str(number)))
-        assert repr(retriever.search(queries, 20)) == expected
-        assert "all there" in bm25(corpus, cache=str(tmp_path / str(number))).build_index()
+    for point in points:
+        assert not list((tmp_path / str(point)).glob("*/meta.json"))
+        retriever = bm25(corpus, cache=str(tmp_path / str(point)))
+        assert retriever.search(queries, 20) == expected
+        assert "all there" in bm25(corpus, cache=str(tmp_path / str(point))).build_index()
         indexed.append(int(retriever.build_index().split()[3]))
-    assert indexed[-2:] == [0, 0]
+    assert (indexed[0], indexed[-1]) == (600, 0)
     assert len(set(indexed)) > 5  # what was committed was not done again
 
 

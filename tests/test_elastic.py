@@ -23,7 +23,7 @@ from rag_notes.retrieval.elastic import ElasticsearchBM25, ElasticsearchKNN
 from rag_notes.types import Passage
 from tests.corpora import BIRDS, CHINESE, ids, plain_bm25, plain_words, random_corpus
 from tests.elastic import Secured, free_port, make_certificate
-from tests.elastic_proxy import Forward, Meddle, Proxy
+from tests.elastic_proxy import Forward, Proxy
 from tests.embeddings import EmbeddingServer
 from tests.encoding import WordEncoder
 from tests.samples import samples
@@ -52,10 +52,8 @@ def indexed(server: Secured, corpus: Sequence[Passage], kind: str = "bm25", **se
 # BM25
 
 
-@pytest.mark.parametrize(("k1", "b", "shards"), [(1.2, 0.75, 1), (0.9, 0.4, 3), (2.0, 0.0, 2)])
-def test_scores_are_those_of_an_independent_bm25_whatever_the_shards(
-    admin: Secured, k1: float, b: float, shards: int
-) -> None:
+@pytest.mark.parametrize(("k1", "b", "shards"), [(1.2, 0.75, 1), (0.9, 0.4, 3)])
+def test_scores_are_those_of_an_independent_bm25(admin: Secured, k1: float, b: float, shards: int) -> None:
     corpus, queries = random_corpus(60, seed=1), ["v", "w x", "z z y", "x unknown v"]
     documents = [plain_words(f"{passage.title} {passage.text}") for passage in corpus]
     rankings = indexed(admin, corpus, k1=k1, b=b, shards=shards).search(queries, 25)
@@ -68,12 +66,12 @@ def test_scores_are_those_of_an_independent_bm25_whatever_the_shards(
 
 
 def test_the_score_of_a_title_is_weighted_and_fields_are_chosen(admin: Secured) -> None:
-    corpus = random_corpus(40, seed=2)
-    hits = indexed(admin, corpus, title_weight=3.0).search(["x v"], 40)[0]
-    titles = plain_bm25([plain_words(one.title) for one in corpus], ["x", "v"])
-    texts = iter(plain_bm25([plain_words(one.text) for one in corpus if one.text], ["x", "v"]))
-    pairs = [(one.id, 3 * t + (next(texts) if one.text else 0)) for one, t in zip(corpus, titles, strict=True)]
-    scores = {name: 2.2 * score for name, score in pairs if score}
+    corpus = [passage for passage in random_corpus(40, seed=2) if passage.text]
+    (hits,) = indexed(admin, corpus, title_weight=3.0).search(["x v"], 40)
+    titles = plain_bm25([plain_words(passage.title) for passage in corpus], ["x", "v"])
+    texts = plain_bm25([plain_words(passage.text) for passage in corpus], ["x", "v"])
+    parts = zip(corpus, titles, texts, strict=True)
+    scores = {passage.id: 2.2 * (3 * title + text) for passage, title, text in parts if title or text}
     assert {hit.passage.id: hit.score for hit in hits} == pytest.approx(scores, rel=1e-4)
     text_alone = indexed(admin, BIRDS, fields=["text"])
     assert [ids(hits) for hits in text_alone.search(["kingfisher", "oak", "acorns"], 5)] == [["p2"], [], ["p3"]]
@@ -96,8 +94,6 @@ def test_the_default_agrees_with_embedded_bm25_on_real_questions_and_knows_chine
 def test_a_search_that_cannot_be_is_refused_and_a_description_says_what_decides_the_ranking(admin: Secured) -> None:
     retriever = indexed(admin, BIRDS, k1=0.9, title_weight=2.0, index=(name := next(names)))
     assert retriever.search([], 3) == []
-    with pytest.raises(ValueError, match="top_k is 0"):
-        retriever.search(["water"], 0)
     with pytest.raises(ValueError, match=r"refused the search: .*window is too large"):
         retriever.search(["water"], 100_000)
     described = retriever.describe()
@@ -110,78 +106,58 @@ def test_a_search_that_cannot_be_is_refused_and_a_description_says_what_decides_
 # kNN
 
 
-WORDS = [f"{first}{second}" for first in "bdfghk" for second in ("an", "el", "in", "or", "um", "ash", "eck", "ill")]
-QUERIES = ["ban del fin", "hum", "gash keck", "dor dor bill kan", "unknown"]
-
-
 def passages(size: int) -> list[Passage]:
     """Passages of 3 to 12 words, no two of the same words, with ids in no order."""
+    words = [start + end for start in "bdfghk" for end in ("an", "el", "in", "or", "um", "ash", "eck", "ill")]
     rng = np.random.default_rng(size)
-    return [
-        Passage(f"d{name}", str(rng.choice(WORDS)), f"number{name} " + " ".join(rng.choice(WORDS, rng.integers(2, 12))))
-        for name in rng.permutation(10 * size)[:size].tolist()
-    ]
+    names = rng.permutation(10 * size)[:size].tolist()
+    texts = [f"number{name} " + " ".join(rng.choice(words, rng.integers(2, 12))) for name in names]
+    return [Passage(f"d{name}", str(rng.choice(words)), text) for name, text in zip(names, texts, strict=True)]
 
 
-def dense_rankings(corpus: Sequence[Passage], encoder: WordEncoder, folder: Path, queries: list[str], k: int) -> Any:
+def test_inner_products_are_those_of_dense_retrieval(admin: Secured, tmp_path: Path) -> None:
     pytest.importorskip("faiss", reason="dense retrieval needs the extra `dense`")
     from rag_notes.retrieval.dense import DenseRetriever  # noqa: PLC0415
 
-    return DenseRetriever(corpus, encoder=encoder, batch_size=8, cache=str(folder)).search(queries, k)
-
-
-@pytest.mark.parametrize("settings", [{"index_type": "flat", "shards": 2}, {"index_type": "flat"}, {"shards": 3}])
-def test_inner_products_are_those_of_dense_retrieval(admin: Secured, tmp_path: Path, settings: dict[str, Any]) -> None:
-    corpus, encoder = passages(200), WordEncoder(normalize=settings.get("shards") == 2)
-    retriever = indexed(admin, corpus, "knn", encoder=encoder, **settings)
-    expected = dense_rankings(corpus, encoder, tmp_path, QUERIES, 60)
-    for hits, ranking in zip(retriever.search(QUERIES, 60), expected, strict=True):
+    corpus, encoder = passages(200), WordEncoder(normalize=False)
+    queries = ["ban del fin", "hum", "gash keck", "dor dor bill kan", "unknown"]
+    expected = DenseRetriever(corpus, encoder=encoder, batch_size=8, cache=str(tmp_path)).search(queries, 60)
+    retriever = indexed(admin, corpus, "knn", encoder=encoder, index_type="flat", shards=2)
+    for hits, ranking in zip(retriever.search(queries, 60), expected, strict=True):
         assert ids(hits) == ids(ranking)
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in ranking], rel=1e-5, abs=1e-5)
         assert {hit.passage for hit in hits} <= set(corpus)
     assert min(hit.score for hit in retriever.search(["ban"], 200)[0]) < 0  # the server's own scores are positive
 
 
-def test_more_candidates_find_more_and_ties_are_in_the_order_of_the_ids(admin: Secured, tmp_path: Path) -> None:
-    corpus, encoder = passages(900), WordEncoder()
-    queries = [passage.text for passage in passages(100)]
-    exact = dense_rankings(corpus, encoder, tmp_path, queries, 10)
-    name, recalls = next(names), []
+def test_approximate_search_finds_most_and_ties_are_in_the_order_of_the_ids(admin: Secured) -> None:
+    corpus, name = passages(900), next(names)
+    queries = [passage.text for passage in corpus[:300]]  # more than a request takes
+    exact = indexed(admin, corpus, "knn", index_type="flat").search(queries, 10)
+    recalls = []
     for candidates in (10, 200):
         retriever = indexed(admin, corpus, "knn", index=name, m=4, ef_construction=20, candidates=candidates)
         pairs = zip(retriever.search(queries, 10), exact, strict=True)
-        recalls.append(sum(len(set(ids(hits)) & set(ids(ranking))) for hits, ranking in pairs) / 1000)
+        recalls.append(sum(len(set(ids(hits)) & set(ids(ranking))) for hits, ranking in pairs) / 3000)
     assert 0.5 < recalls[0] <= recalls[1]
     assert recalls[1] > 0.95
-    assert [len(hits) for hits in retriever.search(["ban"] * 600, 1)] == [1] * 600  # more than a request takes
     tied = [Passage(f"p{number:03}", "", "ban del") for number in np.random.default_rng(0).permutation(150)]
     ties = indexed(admin, [*tied, *passages(20)], "knn", shards=2)
     assert ids(ties.search(["ban del"], 7)[0]) == [f"p{number:03}" for number in range(7)]
-    assert len(ties.search(["ban"], 10_000)[0]) == 170
 
 
-def test_bm25_and_knn_of_one_server_are_a_hybrid_from_options(
-    admin: Secured, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name, options = next(names), ["dataset=mini", "retriever=hybrid"]
+def test_knn_is_indexed_and_searched_from_options(admin: Secured, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["dataset=mini", "retriever=elasticsearch_knn", "retriever/encoder=embeddings_api"]
+    options += [f"retriever.hosts=[{admin.url}]", f"retriever.ca_file={admin.ca_file}", "retriever.replicas=0"]
     with EmbeddingServer() as endpoint:
-        encoder = [f"encoder.base_url={endpoint.base_url}", "encoder.api_key_variable=NO_SUCH_KEY"]
-        for part, choice, settings in [
-            ("first", "elasticsearch", ["analyzer=standard"]),
-            ("second", "elasticsearch_knn", ["index_type=flat", *encoder]),
-        ]:
-            settings += [f"hosts=[{admin.url}]", f"ca_file={admin.ca_file}", "replicas=0", f"index={name}-{part}"]
-            command = ["index", "dataset=mini", f"retriever={choice}", *(f"retriever.{one}" for one in settings)]
-            group = ["retriever/encoder=embeddings_api"] if part == "second" else []
-            assert main([*command, *group]) == 0
-            options += [f"retriever@retriever.{part}={choice}", *(f"retriever.{part}.{one}" for one in settings)]
-        assert f"{name}-second: 297 passages" in capsys.readouterr().out
-        config = load_config([*options, "retriever/encoder@retriever.second.encoder=embeddings_api"])
-        (dataset,) = build_datasets(config)
-        retriever = build_retriever(config, dataset.corpus)
-        (hits,) = retriever.search([f"{dataset.corpus[3].title}\n{dataset.corpus[3].text}"], 5)
-    assert hits[0].passage == dataset.corpus[3]
-    assert retriever.name == "elasticsearch+elasticsearch_knn"
+        options += [f"retriever.encoder.base_url={endpoint.base_url}", "retriever.index_type=flat"]
+        options += ["retriever.encoder.api_key_variable=NO_SUCH_KEY", f"retriever.index={next(names)}"]
+        assert main(["index", *options]) == 0
+        assert ": 297 passages" in capsys.readouterr().out
+        (dataset,) = build_datasets(config := load_config(options))
+        passage = dataset.corpus[3]
+        (hits,) = build_retriever(config, dataset.corpus).search([f"{passage.title}\n{passage.text}"], 5)
+    assert hits[0].passage == passage
 
 
 # the index
@@ -191,17 +167,12 @@ def test_bm25_and_knn_of_one_server_are_a_hybrid_from_options(
     ("kind", "settings", "difference"),
     [
         ("bm25", {"k1": 0.9}, "k1 is 1.2, expected 0.9"),
-        ("bm25", {"title_weight": 2.0}, r"fields is \['title\+text'\], expected \['title', 'text'\]"),
         ("bm25", {"corpus": BIRDS[:3]}, "passages is 4, expected 3"),
-        ("bm25", {"corpus": BIRDS[::-1]}, "sha256 is [0-9a-f]{64}, expected [0-9a-f]{64}"),
         ("bm25", {"kind": "knn"}, "retriever is elasticsearch, expected elasticsearch_knn"),
         ("knn", {"encoder": WordEncoder(model="other")}, "encoder is .*'words'.*, expected .*'other'"),
-        ("knn", {"index_type": "flat"}, "index_options is .*'hnsw'.*, expected .*'flat'"),
     ],
 )
-def test_an_index_of_something_else_is_refused_with_the_difference(
-    admin: Secured, kind: str, settings: dict[str, Any], difference: str
-) -> None:
+def test_another_index_is_refused(admin: Secured, kind: str, settings: dict[str, Any], difference: str) -> None:
     if admin.ask("GET", f"/_alias/fixed-{kind}") is None:
         indexed(admin, BIRDS, kind, index=f"fixed-{kind}")
     other: dict[str, Any] = {"corpus": BIRDS, "kind": kind, "index": f"fixed-{kind}"} | settings
@@ -213,7 +184,7 @@ def test_an_index_of_something_else_is_refused_with_the_difference(
 
 
 def test_an_index_that_is_missing_lost_a_passage_or_is_a_strangers_is_refused(admin: Secured) -> None:
-    name = next(names)
+    name, stranger = next(names), next(names)
     with pytest.raises(RetrieverError, match=r"the corpus is not indexed: .*type `rag-notes index"):
         make(admin, BIRDS, index=name).describe()
     retriever = indexed(admin, BIRDS, index=name)
@@ -225,12 +196,11 @@ def test_an_index_that_is_missing_lost_a_passage_or_is_a_strangers_is_refused(ad
     admin.ask("DELETE", f"/{index}")
     with pytest.raises(RetrieverError, match=r"refused the search: .*no such index"):
         retriever.search(["water"], 1)
-    alias, index = next(names), next(names)
-    admin.ask("PUT", f"/{index}", {"aliases": {alias: {}}})
+    admin.ask("PUT", f"/{stranger}", {"aliases": {name: {}}})
     with pytest.raises(RetrieverError, match="retriever is None, expected elasticsearch"):
-        make(admin, BIRDS, index=alias).search(["water"], 2)
-    with pytest.raises(RetrieverError, match=f"'{index}' is an index, not an alias"):
-        indexed(admin, BIRDS, index=index)
+        make(admin, BIRDS, index=name).search(["water"], 2)
+    with pytest.raises(RetrieverError, match=f"'{stranger}' is an index, not an alias"):
+        indexed(admin, BIRDS, index=stranger)
 
 
 def test_indexing_twice_does_nothing_and_another_version_takes_the_alias(admin: Secured) -> None:
@@ -240,25 +210,21 @@ def test_indexing_twice_does_nothing_and_another_version_takes_the_alias(admin: 
     assert "0 of them loaded now" in make(admin, BIRDS, index=name, replicas=1).build_index(progress=False)
     [settings] = admin.ask("GET", f"/{name}/_settings").values()
     assert settings["settings"]["index"]["number_of_replicas"] == "1"
-    indexed(admin, BIRDS[:3], index=name)
+    assert indexed(admin, BIRDS[:3], index=name).describe()["corpus"]["passages"] == 3
     [index] = admin.ask("GET", f"/_alias/{name}")
     assert index != former
     assert {former, index} <= set(admin.ask("GET", f"/{name}-*"))
-    assert make(admin, BIRDS[:3], index=name).describe()["corpus"]["passages"] == 3
 
 
 @pytest.mark.parametrize(
     ("corpus", "settings", "message"),
     [
-        ((*BIRDS, Passage("p2", "Other", "text")), {}, "the passage id 'p2' is already used"),
+        ((*BIRDS, BIRDS[1]), {}, "the passage id 'p2' is already used"),
         ((*BIRDS, Passage("x" * 600, "Long", "text")), {}, r"id \[xxx.* is too long"),
-        ((), {}, "the corpus is empty"),
         (BIRDS[:2], {"analyzer": "nosuch"}, r"refused the index: .*analyzer \[nosuch\] has not been configured"),
     ],
 )
-def test_a_corpus_that_cannot_be_indexed_is_an_error_and_the_alias_stays(
-    admin: Secured, corpus: Sequence[Passage], settings: dict[str, Any], message: str
-) -> None:
+def test_a_corpus_that_is_refused_leaves_the_alias(admin: Secured, corpus: Any, settings: Any, message: str) -> None:
     name = next(names)
     indexed(admin, BIRDS, index=name)
     before = admin.ask("GET", f"/_alias/{name}")
@@ -270,8 +236,9 @@ def test_a_corpus_that_cannot_be_indexed_is_an_error_and_the_alias_stays(
 def test_a_killed_load_continues_and_gives_the_same_index(admin: Secured, tmp_path: Path) -> None:
     """The process dies while the server has half of the third chunk and has not answered yet."""
     corpus = [passage for passage in random_corpus(5 * CHUNK, seed=3) if passage.text][: 3 * CHUNK + 100]
-    (tmp_path / "corpus.jsonl").write_text("".join(map(passage_line, corpus)), encoding="utf-8")
-    (tmp_path / "questions.jsonl").write_text('{"id": "q", "question": "v w?"}\n', encoding="utf-8")
+    path, questions, name = tmp_path / "corpus.jsonl", tmp_path / "questions.jsonl", next(names)
+    path.write_text("".join(map(passage_line, corpus)), encoding="utf-8")
+    questions.write_text('{"id": "q", "question": "v w?"}\n', encoding="utf-8")
     bulks, under_way, over = itertools.count(1), threading.Event(), threading.Event()
 
     def cut(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
@@ -281,20 +248,18 @@ def test_a_killed_load_continues_and_gives_the_same_index(admin: Secured, tmp_pa
             over.wait()
         return forward(body)
 
-    name = next(names)
     with Proxy(cut, admin) as proxy:
-        options = ["dataset=plain", f"dataset.plain.path={tmp_path / 'questions.jsonl'}"]
-        options += [f"dataset.plain.corpus={tmp_path / 'corpus.jsonl'}", "retriever=elasticsearch"]
-        options += [f"retriever.hosts=[{proxy.url}]", "retriever.analyzer=standard", f"retriever.index={name}"]
+        command = ["index", "dataset=plain", f"dataset.plain.path={questions}", f"dataset.plain.corpus={path}"]
+        command += ["retriever=elasticsearch", f"retriever.hosts=[{proxy.url}]", "retriever.analyzer=standard"]
+        command += [f"retriever.index={name}", "retriever.replicas=0"]
         code = "import sys; from rag_notes.cli import main; sys.exit(main(sys.argv[1:]))"
-        command = [sys.executable, "-c", code, "index", *options, "retriever.replicas=0"]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.DEVNULL)
         while not under_way.wait(timeout=1):
             assert process.poll() is None, "the command ended by itself"
         process.kill()
         process.wait()
         assert admin.ask("GET", f"/_alias/{name}") is None
-        assert main([*command[3:]]) == 0
+        assert main(command) == 0
         over.set()
         assert len(proxy.sent("_bulk")) == 5  # three of the killed process, the third again, and the last one
     [stats] = admin.ask("GET", f"/{name}/_stats/docs")["indices"].values()
@@ -306,32 +271,29 @@ def test_a_killed_load_continues_and_gives_the_same_index(admin: Secured, tmp_pa
 # faults
 
 
-def busy_bulks(times: int) -> Meddle:
-    """Answer 429 to the first `times` requests that load passages, and to two passages of the next one."""
+def test_passages_that_a_busy_server_refuses_are_sent_again(admin: Secured) -> None:
     error = {"type": "es_rejected_execution_exception", "reason": "queue is full"}
-    bulks = itertools.count()
+    refusals = iter(["request", "two passages"])
 
     def meddle(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
-        number = next(bulks) if "_bulk" in path else times + 1
-        if number != times:
-            return forward(body) if number > times else (429, json.dumps({"error": error, "status": 429}).encode())
+        refusal = next(refusals, None) if "_bulk" in path else None
+        if refusal is None:
+            return forward(body)
+        if refusal == "request":
+            return 429, json.dumps({"error": error, "status": 429}).encode()
         status, answer = forward(b"".join(body.splitlines(keepends=True)[:-4]))
         items = json.loads(answer)["items"] + 2 * [{"create": {"status": 429, "error": error}}]
         return status, json.dumps({"errors": True, "items": items}).encode()
 
-    return meddle
-
-
-def test_passages_that_a_busy_server_refuses_are_sent_again(admin: Secured) -> None:
-    with Proxy(busy_bulks(1), admin) as proxy:
+    with Proxy(meddle, admin) as proxy:
         retriever = indexed(admin, BIRDS, hosts=[proxy.url])
         assert len(proxy.sent("_bulk")) == 3
         assert ids(retriever.search(["water"], 5)[0]) == ["p1", "p2"]
-    with Proxy(busy_bulks(99), admin) as proxy, pytest.raises(RetrieverError, match=r"es_rej.*same command goes on"):
-        indexed(admin, BIRDS, hosts=[proxy.url], max_retries=1)
+        refusals = itertools.repeat("request")
+        with pytest.raises(RetrieverError, match=r"es_rej.*same command goes on"):
+            indexed(admin, BIRDS, hosts=[proxy.url], max_retries=1)
 
 
-@pytest.mark.parametrize("kind", ["bm25", "knn"])
 @pytest.mark.parametrize(
     "partial",
     [
@@ -340,26 +302,26 @@ def test_passages_that_a_busy_server_refuses_are_sent_again(admin: Secured) -> N
         {"status": 503, "error": {"type": "search_phase_execution_exception", "reason": "a node left"}},
     ],
 )
-def test_a_partial_answer_is_asked_for_again_and_never_a_short_list(admin: Secured, kind: str, partial: Any) -> None:
-    def first(times: int) -> Meddle:
-        batches = itertools.count()
+def test_a_partial_answer_is_asked_for_again_and_never_a_short_list(admin: Secured, partial: Any) -> None:
+    remaining = 2
 
-        def meddle(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
-            status, answer = forward(body)
-            if path.endswith("_msearch") and next(batches) < times:
-                value = json.loads(answer)
-                answer = json.dumps(value | {"responses": [partial, *value["responses"][1:]]}).encode()
-            return status, answer
-
-        return meddle
+    def meddle(path: str, body: bytes, forward: Forward) -> tuple[int, bytes]:
+        nonlocal remaining
+        status, answer = forward(body)
+        if path.endswith("_msearch") and remaining:
+            remaining -= 1
+            value = json.loads(answer)
+            answer = json.dumps(value | {"responses": [partial, *value["responses"][1:]]}).encode()
+        return status, answer
 
     name, queries = next(names), ["water", "acorns"]
-    expected = indexed(admin, BIRDS, kind, index=name, shards=2).search(queries, 3)
-    with Proxy(first(2), admin) as proxy:
-        assert make(admin, BIRDS, kind, index=name, hosts=[proxy.url]).search(queries, 3) == expected
+    expected = indexed(admin, BIRDS, index=name, shards=2).search(queries, 3)
+    with Proxy(meddle, admin) as proxy:
+        assert make(admin, BIRDS, index=name, hosts=[proxy.url]).search(queries, 3) == expected
         assert [body.count(b'"sort"') for body in proxy.sent("_msearch")] == [2, 1, 1]
-    with Proxy(first(9), admin) as proxy, pytest.raises(RetrieverError, match="gave no whole answer 2 times"):
-        make(admin, BIRDS, kind, index=name, hosts=[proxy.url], max_retries=1).search(queries, 3)
+        remaining = 9
+        with pytest.raises(RetrieverError, match="gave no whole answer 2 times"):
+            make(admin, BIRDS, index=name, hosts=[proxy.url], max_retries=1).search(queries, 3)
 
 
 def test_a_server_killed_while_loading_and_searching_loses_nothing(admin: Secured) -> None:
@@ -404,26 +366,21 @@ def test_users_and_keys_can_do_what_they_may(admin: Secured, monkeypatch: pytest
     with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USER and") as refusal:
         make(admin, BIRDS, index=name).describe()
     assert "swordfish" not in str(refusal.value)
-    for variable in ("ELASTICSEARCH_USER", "ELASTICSEARCH_PASSWORD"):
-        monkeypatch.delenv(variable)
+    monkeypatch.delenv("ELASTICSEARCH_USER")
+    monkeypatch.delenv("ELASTICSEARCH_PASSWORD")
     monkeypatch.setenv("ELASTICSEARCH_API_KEY", indexer)
     indexed(admin, BIRDS, index=name)
     monkeypatch.setenv("READERS_KEY", reader)
     assert ids(make(admin, BIRDS, index=name, api_key_variable="READERS_KEY").search(["acorns"], 1)[0]) == ["p3"]
-    with pytest.raises(RetrieverError, match=r"unauthorized.*see READERS_KEY, or ELASTICSEARCH_USER and"):
+    with pytest.raises(RetrieverError, match=r"unauthorized.*see READERS_KEY, or ELASTICSEARCH_USER and") as refusal:
         indexed(admin, BIRDS, api_key_variable="READERS_KEY")
-    admin.ask("DELETE", "/_security/api_key", {"name": name})
-    with pytest.raises(RetrieverError, match="see ELASTICSEARCH_API_KEY") as refusal:
-        make(admin, BIRDS, index=name).describe()
-    assert indexer not in str(refusal.value)
+    assert reader not in str(refusal.value)
 
 
 def test_a_certificate_is_checked(admin: Secured, tmp_path: Path) -> None:
     for ca_file in (None, str(make_certificate(tmp_path, "other")[1])):
         with pytest.raises(RetrieverError, match=r"(?i)certificate.*see retriever.hosts and ca_file"):
             make(admin, BIRDS, ca_file=ca_file).describe()
-    with pytest.raises(ValueError, match=r"ca_file=.*none.pem"):
-        make(admin, BIRDS, ca_file=str(tmp_path / "none.pem"))
 
 
 @pytest.mark.parametrize(
@@ -432,12 +389,12 @@ def test_a_certificate_is_checked(admin: Secured, tmp_path: Path) -> None:
         ({}, {"ELASTICSEARCH_API_KEY": "secret-key"}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
         ({}, {"ELASTICSEARCH_PASSWORD": ""}, "set ELASTICSEARCH_API_KEY, or both ELASTICSEARCH_USER and"),
         ({"hosts": ["http://127.0.0.1"]}, {}, "retriever.hosts=.*127.0.0.1"),
+        ({"ca_file": "none.pem"}, {}, r"ca_file=.*none.pem"),
         ({"hosts": ["http://a:1", "https://me:secret@b:1"]}, {}, "retriever.hosts has a password in it"),
         ({"fields": ["text"], "title_weight": 2.0}, {}, "title_weight needs both"),
-        ({"fields": []}, {}, r"retriever.fields=\[\]"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_without_a_server(
+def test_unfit_settings_need_no_server(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], variables: dict[str, str], message: str
 ) -> None:
     for name, value in ({"ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "secret-word"} | variables).items():
@@ -448,15 +405,15 @@ def test_settings_that_cannot_be_are_refused_without_a_server(
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "message"),
+    ("answer", "message"),
     [
-        (400, b'{"error": {"type": "media_type_header_exception"}}', "client and server need the same major version"),
-        (200, b'{"nodes": ', "Elasticsearch at http"),
-        (500, b'{"error": {"reason": "out of memory"}}', "out of memory"),
+        ((400, b'{"error": {"type": "media_type_header_exception"}}'), "server need the same major version"),
+        ((200, b'{"nodes": '), "Elasticsearch at http"),
+        ((500, b'{"error": {"reason": "out of memory"}}'), "out of memory"),
     ],
 )
-def test_a_server_of_another_kind_is_an_error(status: int, body: bytes, message: str) -> None:
-    with Proxy(lambda *_: (status, body)) as proxy, pytest.raises(RetrieverError, match=message):
+def test_a_server_of_another_kind_is_an_error(answer: tuple[int, bytes], message: str) -> None:
+    with Proxy(lambda *_: answer) as proxy, pytest.raises(RetrieverError, match=message):
         ElasticsearchBM25(BIRDS, hosts=[proxy.url], max_retries=1).describe()
 
 

@@ -7,7 +7,7 @@ from elasticsearch import Elasticsearch
 
 from rag_notes.retrieval.elastic import ElasticsearchBM25
 from tests.corpora import random_corpus
-from tests.elastic import Node, UnavailableError, free_port, installation, unavailable
+from tests.elastic import Node, free_port, installation
 
 pytestmark = [pytest.mark.xdist_group("elasticsearch"), pytest.mark.timeout(900)]  # one server at a time
 
@@ -28,27 +28,23 @@ def wait_until_whole(node: Node) -> None:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[list[Node]]:
-    try:
-        with installation() as installed:
-            names, transport = ["one", "two", "three"], [free_port() for _ in range(3)]
-            common = {
-                "cluster.name": "three-nodes",
-                "cluster.initial_master_nodes": names,
-                "discovery.seed_hosts": [f"127.0.0.1:{port}" for port in transport],
-                "xpack.security.enabled": False,
-            }
-            ports = zip(names, transport, strict=True)
-            cluster = [Node(installed, name, common | {"transport.port": port}) for name, port in ports]
-            try:
-                for node in cluster:
-                    node.start()
-                cluster[0].wait(lambda: wait_until_whole(cluster[0]))
-                yield cluster
-            finally:
-                for node in cluster:
-                    node.stop()
-    except UnavailableError as error:
-        unavailable(str(error))
+    with installation() as installed:
+        transport = {name: free_port() for name in ("one", "two", "three")}
+        common = {
+            "cluster.name": "three-nodes",
+            "cluster.initial_master_nodes": list(transport),
+            "discovery.seed_hosts": [f"127.0.0.1:{port}" for port in transport.values()],
+            "xpack.security.enabled": False,
+        }
+        cluster = [Node(installed, name, common | {"transport.port": port}) for name, port in transport.items()]
+        try:
+            for node in cluster:
+                node.start()
+            cluster[0].wait(lambda: wait_until_whole(cluster[0]))
+            yield cluster
+        finally:
+            for node in cluster:
+                node.stop()
 
 
 def test_a_node_that_is_killed_and_comes_back_changes_no_result(nodes: list[Node]) -> None:

@@ -18,7 +18,7 @@ from rag_notes.cli import main
 from rag_notes.prompts.templates import Templates
 from rag_notes.training.cards import read_examples
 from rag_notes.training.content_filter import content_filter
-from rag_notes.training.data import Data, make_examples, write_examples
+from rag_notes.training.data import Batch, Data, make_examples, write_examples
 from rag_notes.training.train import train
 from rag_notes.types import InputError, Question
 from tests.scripted import ScriptedLLM, ScriptedRetriever
@@ -39,9 +39,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def write_file(folder: Path, lines: Sequence[dict[str, Any]]) -> Path:
     """A file of examples with its card."""
     path = folder / "examples.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    Path(f"{path}.card.json").write_text(json.dumps({"name": "hand", "sha256": digest}), encoding="utf-8")
+    write_examples(path, Batch(questions=len(lines), examples=[("", line) for line in lines]), {"name": "hand"})
     return path
 
 
@@ -54,12 +52,6 @@ def example(number: int, length: int = 5, **responses: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_file(tmp_path_factory.mktemp("labels"), [example(n, completion="yes") for n in range(8)])
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    lines = [example(n, chosen=f"good {n}", rejected=f"bad {n}") for n in range(8)]
-    return write_file(tmp_path_factory.mktemp("pairs"), lines)
 
 
 def trained(objective: str, model: Path, data: Path, out: Path, **settings: Any) -> dict[str, Any]:
@@ -92,7 +84,8 @@ def test_sft_lowers_the_loss_on_what_was_held_out(
 
 
 @pytest.mark.parametrize("lora", [{}, LORA], ids=["all", "adapter"])
-def test_dpo_prefers_the_chosen_responses(tiny: Path, pairs: Path, tmp_path: Path, lora: dict[str, Any]) -> None:
+def test_dpo_prefers_the_chosen_responses(tiny: Path, tmp_path: Path, lora: dict[str, Any]) -> None:
+    pairs = write_file(tmp_path, [example(n, chosen=f"good {n}", rejected=f"bad {n}") for n in range(8)])
     metrics = trained("dpo", tiny, pairs, tmp_path / "out", **lora)
     assert metrics["before"]["eval_rewards/margins"] == pytest.approx(0.0, abs=1e-6)
     assert metrics["after"]["eval_rewards/margins"] > 0

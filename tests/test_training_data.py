@@ -59,14 +59,13 @@ def test_dnalign_pairs_are_the_messages_of_the_client_with_the_best_and_worst_of
     script = ScriptedLLM(by_stage(**DNALIGN), system="Be brief.")
     result = pairs_of({}, llm=script, least_passages=4, most_passages=4)
     examples = by_stage_of(result)
-    assert list(examples) == ["answer_short", "note_init", "note_query", "note_update"]
+    assert examples["note_update"]["rejected"][0]["content"] in DNALIGN["note_update"][1:]
     assert {stage: (one["chosen"], one["rejected"]) for stage, one in examples.items()} == {
         "answer_short": (message("Dumfries"), message("Glasgow")),
         "note_init": (message("note 2"), message("note 3")),
         "note_query": (message("Which bridge?"), message("When?")),
         "note_update": (message("update 0"), examples["note_update"]["rejected"]),
     }
-    assert examples["note_update"]["rejected"][0]["content"] in DNALIGN["note_update"][1:]
     passages = Templates().fill("note_init", "en", {"context": shown("a", "b", "c", "d"), "question": Q.question})
     client = LLM("scripted", store=ResponseStore(":memory:"), system="Be brief.")
     assert examples["note_init"]["prompt"] == client.request(passages)["messages"]
@@ -108,18 +107,17 @@ def test_the_number_of_passages_is_drawn_for_each_question_by_the_seed() -> None
 def test_gold_evaluation_ranks_notes_and_questions_by_gold_answers_and_passages() -> None:
     def pairs(notes: list[str], queries: Any, question: Question = GOLD) -> Batch:
         hits = {Q.question: HITS, f"bad {Q.question}": ["a"], f"good {Q.question}": ["b", "z"]}
-        script = DNALIGN | {"note_init": notes, "note_query": queries}
+        script = DNALIGN | {"note_init": [*notes, *notes[:1] * (9 - len(notes))], "note_query": queries}
         return pairs_of(script, question=question, hits=hits, evaluator="gold")
 
     def texts(batch: Batch, stage: str) -> list[str]:
         return [by_stage_of(batch)[stage][side][0]["content"] for side in ("chosen", "rejected")]
 
-    notes = ["nothing", "It is Title a.", "Born in Dumfries.", *["nothing"] * 6]
-    by_answer = pairs(notes, ["bad", "good", *["bad"] * 7])
+    by_answer = pairs(["nothing", "It is Title a.", "Born in Dumfries."], ["bad", "good", *["bad"] * 7])
     assert texts(by_answer, "note_init") == ["Born in Dumfries.", "nothing"]
     assert texts(by_answer, "note_query") == ["good", "bad"]
     vague, close = "Title a is unknown here.", "Title a: text of a."  # equal but for the words of gold passages
-    notes = [vague, close, "Title a has a text.", *[vague] * 6]
+    notes = [vague, close, "Title a has a text."]
     assert texts(pairs(notes, "good"), "note_init") == [close, vague]
     assert pairs(notes, "good", replace(GOLD, gold_ids=("z",))).dropped["note_init"] == {"no difference": 1}
 
@@ -128,12 +126,10 @@ def test_gold_evaluation_ranks_notes_and_questions_by_gold_answers_and_passages(
     ("change", "stage", "reason"),
     [
         ({"answer_short": ["Glasgow", *["Leeds"] * 8]}, "answer_short", "no difference"),
-        ({"note_init": "one note"}, "note_init", "all the same"),
         ({"note_init": ["one note", *[""] * 8]}, "note_init", "all the same"),
         ({"dnalign_notes": '{"best_id": 2, "worst_id": 2}'}, "note_init", "no difference"),
-        ({"dnalign_notes": "The second."}, "note_init", "the evaluator's verdict cannot be read"),
-        ({"dnalign_notes": '{"best_id": 4, "worst_id": 1}'}, "note_init", "the evaluator's verdict cannot be read"),
-        ({"dnalign_queries": '["best_id"]'}, "note_query", "the evaluator's verdict cannot be read"),
+        ({"dnalign_notes": '["best_id"]'}, "note_init", "the evaluator's verdict cannot be read"),
+        ({"dnalign_queries": '{"best_id": 4, "worst_id": 1}'}, "note_query", "the evaluator's verdict cannot be read"),
         ({"note_judge": '{"status": "False"}'}, "note_update", "none judged better"),
         ({"note_judge": '{"status": "True"}'}, "note_update", "all judged better"),
     ],
@@ -150,9 +146,8 @@ def test_a_stage_without_a_pair_is_dropped_and_ends_what_goes_on_from_it(
 
 def test_content_filter_labels_come_from_gold_passages_and_sentences_hold_a_gold_answer() -> None:
     result = examples_of(content_filter, {}, question=replace(GOLD, answers=("text of a",)), labels="gold", top_k=2)
-    templates = Templates()
-    prompts = [templates.fill("amber_chunk_filter", "en", {"context": shown(p), "question": Q.question}) for p in "ab"]
-    assert [e["prompt"][0]["content"] for _, e in result.examples if "chunk" in e["stage"]] == prompts
+    prompt = Templates().fill("amber_chunk_filter", "en", {"context": shown("a"), "question": Q.question})
+    assert result.examples[0][1]["prompt"] == [{"role": "user", "content": prompt}]
     assert completions(result, "chunk") == ['{"result": "useful"}', '{"result": "useless"}']
     assert completions(result, "sentence") == ["Text of a."]
     assert kinds(result) == ["useful", "useless"]
@@ -162,13 +157,10 @@ def test_content_filter_labels_come_from_gold_passages_and_sentences_hold_a_gold
     assert unlabelled.dropped == {"amber_chunk_filter": {"gold passages are unknown": 1}}
     with pytest.raises(InputError, match=r"sentences=cxmi needs a model: training_data\.scorer=FOLDER_OR_HUB_NAME"):
         examples_of(content_filter, {}, question=GOLD, labels="gold", sentences="cxmi")
-
-
-def test_content_filter_labels_of_a_model_are_read_behind_its_explanation() -> None:
     verdicts = ['It may seem {useless}. {"result": "useful"}', 'No. {"result": "useless"}', "useful or useless"]
-    result = examples_of(content_filter, {"filter_label": verdicts}, labels="model", top_k=3)
-    assert kinds(result) == ["useful", "useless"]
-    assert result.dropped["amber_chunk_filter"] == {"the label cannot be read": 1}
+    by_model = examples_of(content_filter, {"filter_label": verdicts}, labels="model", top_k=3)
+    assert kinds(by_model) == ["useful", "useless"]
+    assert by_model.dropped["amber_chunk_filter"] == {"the label cannot be read": 1}
 
 
 @pytest.mark.parametrize(
@@ -182,11 +174,9 @@ def test_content_filter_labels_of_a_model_are_read_behind_its_explanation() -> N
         ("It is Dumfries.", "Dumfries", None, "no final answer"),
     ],
 )
-def test_notes_are_kept_if_their_answer_is_right(
-    written: str, answers: str, kind: str | None, reason: str | None
-) -> None:
-    question = replace(Q, answers=(answers,))
-    result = examples_of(chain_of_note, {"chain_of_note_writer": written}, question=question, top_k=2)
+def test_notes_are_kept_if_their_answer_is_right(written: str, answers: str, kind: Any, reason: Any) -> None:
+    script, question = {"chain_of_note_writer": written}, replace(Q, answers=(answers,))
+    result = examples_of(chain_of_note, script, question=question, top_k=2)
     assert kinds(result) == ([kind] if kind else [])
     assert result.dropped == ({"chain_of_note": {reason: 1}} if reason else {})
     if kind:
@@ -222,8 +212,7 @@ def ninety(maker: Any, sizes: dict[str, int] | None = None, answer: Answer = lam
 def test_the_making_ends_where_the_sizes_are_reached() -> None:
     whole = ninety(partial(content_filter, labels="gold"))
     some = ninety(partial(content_filter, labels="gold"), {"amber_chunk_filter": 7})
-    assert (whole.questions, len(whole.examples)) == (90, 450)
-    assert (some.questions, some.examples) == (2, whole.examples[:7])
+    assert (whole.questions, len(whole.examples), some.questions, some.examples) == (90, 450, 2, whole.examples[:7])
 
 
 def test_a_slow_question_lets_those_after_it_begin_and_changes_no_example() -> None:
@@ -242,22 +231,21 @@ def test_a_slow_question_lets_those_after_it_begin_and_changes_no_example() -> N
     assert [example["question_id"] for _, example in batch.examples] == [f"q{n}" for n in range(80)]
 
 
-@pytest.mark.parametrize("error", [LLMError("too long"), FatalLLMError("no such model")])
-def test_a_call_that_fails_drops_its_question_and_one_that_ends_the_run_ends_it(error: LLMError) -> None:
-    asks: list[Ask] = []
+def test_a_call_that_fails_drops_its_question_and_one_that_ends_the_run_ends_it() -> None:
+    def failing(error: LLMError) -> Batch:
+        errors = iter([None, None, None, error])
 
-    def answer(ask: Ask) -> str:
-        asks.append(ask)
-        if len(asks) == 4:
-            raise error
-        return "Final answer: Dumfries"
+        def answer(_: Ask) -> str:
+            if failure := next(errors, None):
+                raise failure
+            return "Final answer: Dumfries"
 
-    if isinstance(error, FatalLLMError):
-        with pytest.raises(FatalLLMError, match="no such model"):
-            ninety(partial(chain_of_note), answer=answer)
-    else:
-        result = ninety(partial(chain_of_note), answer=answer)
-        assert (len(result.examples), result.dropped) == (89, {"all": {"a call failed": 1}})
+        return ninety(partial(chain_of_note), answer=answer)
+
+    result = failing(LLMError("too long"))
+    assert (len(result.examples), result.dropped) == (89, {"all": {"a call failed": 1}})
+    with pytest.raises(FatalLLMError, match="no such model"):
+        failing(FatalLLMError("no such model"))
 
 
 @pytest.mark.parametrize("name", choices("training_data"))
@@ -275,10 +263,8 @@ def test_every_configuration_has_all_settings_of_its_maker(name: str) -> None:
     ("options", "error"),
     [
         (["dataset=mini", "training_data.evalator=gold"], "training_data.evalator: no such option; did you mean "),
-        (["dataset=mini", "training_data.evaluator=me"], "training_data.evaluator: Input should be 'model' or 'gold'"),
         (["dataset=[mini,mini_zh]"], r"from one data set, not from \['mini', 'mini_zh'\]: dataset=NAME"),
         (["dataset=mini", "+training_data.sizes.note_qery=3"], "sizes.note_qery: no such stage; did you mean note_que"),
-        (["dataset=mini", "training_data.seed=-1"], "training_data.seed: Input should be greater than or equal to 0"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_by_name(options: list[str], error: str) -> None:
@@ -286,18 +272,11 @@ def test_options_that_do_not_fit_are_refused_by_name(options: list[str], error: 
         load_data("dnalign", options)
 
 
-@pytest.mark.parametrize(
-    ("option", "error"),
-    [
-        ("out=O", "training.model: Input should be a valid string (given: None)"),
-        ("modle=M", "training.modle: no such option; did you mean training.model"),
-    ],
-)
-def test_a_training_that_cannot_be_is_refused_before_torch_is_loaded(
-    option: str, error: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["train", "dnalign", option]) == 2
-    assert error in capsys.readouterr().err
+def test_a_training_that_cannot_be_is_refused_before_torch_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "dnalign", "out=O"]) == 2
+    assert "training.model: Input should be a valid string (given: None)" in capsys.readouterr().err
+    assert main(["train", "dnalign", "modle=M"]) == 2
+    assert "training.modle: no such option; did you mean training.model" in capsys.readouterr().err
 
 
 def test_a_command_pays_once_says_what_it_takes_and_makes_the_same_file(
@@ -334,18 +313,13 @@ def test_the_file_is_known_by_its_card_and_another_is_refused(tmp_path: Path) ->
     path, responses = tmp_path / "folder" / "pairs.jsonl", ("chosen", "rejected")
     with pytest.raises(InputError, match=r"pairs\.jsonl\.card\.json: no such file; `rag-notes training-data` makes"):
         read_examples(path, responses)
-    nothing = examples_of(
-        dnalign, DNALIGN | {"note_init": "one", "answer_short": "one"}, temperatures=NINE, top_ps=NINE
-    )
-    with pytest.raises(
-        InputError, match=r"no examples came of 1 questions; dropped: .*'note_init': {'all the same': 1}"
-    ):
+    nothing = pairs_of(DNALIGN | {"note_init": "one", "answer_short": "one"})
+    with pytest.raises(InputError, match=r"no examples came of 1 questions; dropped: .*'note_init': {'all the same'"):
         write_examples(path, nothing, {})
-    batches = [examples_of(dnalign, DNALIGN, temperatures=NINE, top_ps=NINE) for _ in range(2)]
-    card = write_examples(path, batches[0], {"name": "dnalign"})
+    card = write_examples(path, pairs_of(DNALIGN), {"name": "dnalign"})
     written = path.read_bytes()
     assert (card["name"], card["questions"], card["sizes"]["note_init"], card["dropped"]) == ("dnalign", 1, 1, {})
-    assert (write_examples(path, batches[1], {"name": "dnalign"}), path.read_bytes()) == (card, written)
+    assert (write_examples(path, pairs_of(DNALIGN), {"name": "dnalign"}), path.read_bytes()) == (card, written)
     examples, read = read_examples(path, responses)
     assert (len(examples), read) == (4, card)
     with pytest.raises(InputError, match="its examples have no completion, which this training needs"):
@@ -353,10 +327,7 @@ def test_the_file_is_known_by_its_card_and_another_is_refused(tmp_path: Path) ->
     path.write_bytes(written.replace(b"Dumfries", b"Leeds"))
     with pytest.raises(InputError, match=r"is not the file of its card pairs\.jsonl\.card\.json"):
         read_examples(path, responses)
-
-
-def test_examples_with_the_line_ends_of_unicode_are_read_back(tmp_path: Path) -> None:
-    path, text = tmp_path / "e.jsonl", "one\u2028two\u0085three"
-    example = {"stage": "s", "question_id": "q", "prompt": message(text), "completion": message(text)}
+    text = message("the line ends of Unicode: one\u2028two\u0085three")
+    example = {"stage": "s", "question_id": "q", "prompt": text, "completion": text}
     write_examples(path, Batch(questions=1, examples=[("", example)]), {"name": "one"})
     assert read_examples(path, ("completion",))[0] == [example]

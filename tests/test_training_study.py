@@ -64,9 +64,8 @@ def filtered(model: str, verdicts: str, **llm: Any) -> Run:
 
 
 BEFORE = filtered("base", "++++")
-AFTER = filtered(
-    "base", "+-+-", trained_on="content_filter", base="base", stages={"amber_chunk_filter": {"model": "x"}}
-)
+STAGES = {"amber_chunk_filter": {"model": "x"}}
+AFTER = filtered("base", "+-+-", trained_on="content_filter", base="base", stages=STAGES)
 
 
 def study_of(*runs: Run, trainings: Any = ()) -> TrainingStudy:
@@ -93,17 +92,13 @@ def test_runs_are_paired_with_those_of_the_model_before() -> None:
     assert before_and_after([with_settings(BEFORE, top_k=3), AFTER]) == []
 
 
-def test_a_trained_filter_may_have_a_threshold() -> None:
+def test_filters_with_a_threshold_two_filters_and_two_settings_are_told_apart() -> None:
     decisions = [Decision("amber_chunk_filter", "useful")] * 2
     lower = with_samples(AFTER, *({"trace": [*sample.trace, *decisions]} for sample in AFTER.samples))
     study = study_of(with_settings(lower, chunk_threshold=0.05), BEFORE, AFTER)
-    assert [pair.trained_on for pair in study.pairs] == ["content_filter", "content_filter, threshold 0.05"]
+    assert {pair.trained_on for pair in study.pairs} == {"content_filter", "content_filter, threshold 0.05"}
     useful = study.verdicts().groupby("dataset", sort=False)["useful"].sum().to_dict()
     assert useful == {"made, before": 4, "made, after": 2, "made, after, threshold 0.05": 4}
-    assert set(study.table()["trained_on"]) == {"content_filter", "content_filter, threshold 0.05"}
-
-
-def test_two_filters_and_two_settings_of_a_method_are_told_apart() -> None:
     second = {"stages": {"amber_chunk_filter": {"model": "base-second"}, "amber_sentence_filter": {"model": "base"}}}
     settings: dict[str, Any] = {"top_k": 5, "agents": True}
     runs = [BEFORE, AFTER, with_settings(BEFORE, **settings), with_settings(AFTER, second, **settings)]
@@ -127,28 +122,26 @@ def test_before_and_after_by_hand() -> None:
     assert table.loc["searches", "ties"] == 2
 
 
-def test_declined_questions_are_counted_before_and_after() -> None:
+def test_declined_questions_and_parse_failures_are_counted_before_and_after() -> None:
+    key = ["made", "content_filter", "amber"]
     runs = [with_samples(BEFORE, {"metrics": {"rejected": 1.0}}, {"metrics": {"rejected": 0.0}})]
     runs.append(with_samples(AFTER, *[{"metrics": {"rejected": 0.0}}] * 2))
     table = study_of(*runs).declined().round(3)
     # Wilson's interval of 1 and of 0 of 2.
-    key = ["made", "content_filter", "amber"]
     assert table.values.tolist() == [[*key, "before", 1, 2, 0.5, 0.095, 0.905], [*key, "after", 0, 2, 0, 0, 0.658]]
-    assert study_of(BEFORE, AFTER).declined().empty
-
-
-def test_responses_that_could_not_be_read_are_counted_by_stage_before_and_after() -> None:
     failed = [{"trace": [*sample.trace, ParseFailure("amber_chunk_filter")]} for sample in BEFORE.samples]
     table = study_of(with_samples(BEFORE, *failed), AFTER).parse_failures().round(3)
     # Wilson's intervals of 2 and of 0 of the four passages.
-    key = ["made", "content_filter", "amber", "amber_chunk_filter"]
+    key.append("amber_chunk_filter")
     assert table.values.tolist() == [[*key, "before", 2, 4, 0.5, 0.15, 0.85], [*key, "after", 0, 4, 0, 0, 0.49]]
     table = study_of(BEFORE, with_samples(AFTER, failed[0], {})).parse_failures().round(3)
     assert table[["value", "low", "high"]].values.tolist() == [[0, 0, 0.49], [0.25, 0.046, 0.699]]
-    assert study_of(BEFORE, AFTER).parse_failures().empty
+    assert study_of(BEFORE, AFTER).declined().empty and study_of(BEFORE, AFTER).parse_failures().empty
 
 
 def test_trainings_are_tabulated(folder: Path) -> None:
+    nothing = study_of()
+    assert all(rows().empty for rows in (nothing.curves, nothing.held_out, nothing.table, nothing.verdicts))
     study = study_of(trainings=[load_training(folder)])
     table: Any = study.held_out().round(3).set_index(["measure", "when"])
     assert table.loc["loss", "value"].tolist() == [2.0, 0.5]
@@ -159,26 +152,18 @@ def test_trainings_are_tabulated(folder: Path) -> None:
     assert study.curves()["measure"].value_counts().to_dict() == {"loss": 2, "rewards/accuracies": 2}
 
 
-def test_a_study_without_trainings_and_runs_has_empty_tables() -> None:
-    study = study_of()
-    tables = (study.curves, study.held_out, study.table, study.declined, study.verdicts)
-    assert all(table().empty for table in (*tables, study.parse_failures))
-
-
 def test_published_runs_and_trainings_are_read_by_data_set_and_method(folder: Path, tmp_path: Path) -> None:
-    def pairs(*options: str) -> Any:
-        config = load_study("training", [f"runs={tmp_path}", *options])
-        return asyncio.run(run(config)).pairs
+    def study(*options: str) -> TrainingStudy:
+        return asyncio.run(run(load_study("training", [f"runs={tmp_path}", *options])))
 
-    assert {pair.data for pair in pairs()} == {"chain_of_note", "content_filter", "dnalign"}
-    assert {pair.before.dataset for pair in pairs("dataset=hotpotqa")} == {"hotpotqa"}
-    assert pairs("dataset=musique") == []
-    methods = {name for pair in pairs("dataset=twowikimultihopqa", "method=deepnote") for name in pair.after.methods}
-    assert methods == {"deepnote"}
-    config = load_study("training", [f"study.trainings=[{folder}]", "dataset=musique"])
-    assert [training["name"] for training in asyncio.run(run(config)).trainings] == ["filter"]
+    assert {pair.data for pair in study().pairs} == {"chain_of_note", "content_filter", "dnalign"}
+    assert {pair.before.dataset for pair in study("dataset=hotpotqa").pairs} == {"hotpotqa"}
+    pairs = study("dataset=twowikimultihopqa", "method=deepnote").pairs
+    assert {name for pair in pairs for name in pair.after.methods} == {"deepnote"}
+    one = study(f"study.trainings=[{folder}]", "dataset=musique")
+    assert (one.pairs, [training["name"] for training in one.trainings]) == ([], ["filter"])
     with pytest.raises(InputError, match=r"recipe\.json: no such file; `rag-notes train` writes it"):
-        asyncio.run(run(load_study("training", [f"study.trainings=[{tmp_path}]"])))
+        study(f"study.trainings=[{tmp_path}]")
 
 
 def test_the_published_curves_and_verdicts_are_as_they_were(tmp_path: Path) -> None:
@@ -189,7 +174,7 @@ def test_the_published_curves_and_verdicts_are_as_they_were(tmp_path: Path) -> N
     pd.testing.assert_frame_equal(study.verdicts().drop(columns="passage_id"), verdicts, check_dtype=False)
 
 
-def test_a_training_is_given_away_without_paths(
+def test_a_training_is_published_without_paths(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["publish", str(folder), "--into", str(tmp_path / "none"), "--method", "amber"]) == 2
@@ -206,9 +191,6 @@ def test_a_training_is_given_away_without_paths(
     (target / "recipe.json").write_text(recipe, encoding="utf-8")
     again = load_training(publish_training(target, tmp_path / "again"))
     assert again["settings"]["base_model"] == again["data"]["settings"]["scorer"] == "owner/base"
-
-
-def test_a_training_that_is_not_finished_is_refused(folder: Path) -> None:
     (folder / "metrics.json").write_text('{"before": {}}', encoding="utf-8")
     with pytest.raises(InputError, match="is not finished; run the command that began it again"):
         load_training(folder)

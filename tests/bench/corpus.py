@@ -17,11 +17,8 @@ from rag_notes.retrieval.tokenize import STOP_WORDS_EN
 from rag_notes.types import Passage
 
 _WORDS = 5_000_000  # in the language; a corpus of a million passages has some 770,000 of them
-_OFFSET, _EXPONENT = (
-    0.181,
-    0.944,
-)  # the frequency of the word of a rank is (rank + _OFFSET) ** -_EXPONENT up to the rank
-_BEND, _STEEPER = 2656, 1.651  # _BEND, and falls with the power _STEEPER behind it
+# The frequency of the word of a rank is (rank + _OFFSET) ** -_EXPONENT up to _BEND, then falls with the power _STEEPER.
+_OFFSET, _EXPONENT, _BEND, _STEEPER = 0.181, 0.944, 2656, 1.651
 _LENGTH, _SPREAD, _SHORTEST, _LONGEST = 4.161, 0.713, 7, 800  # mean and deviation of the logarithm; words
 _QUESTION = 14  # words, the mean of the three samples
 _TITLE = 2  # words
