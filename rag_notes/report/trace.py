@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
 from rag_notes.methods.about import label_of
@@ -20,8 +20,6 @@ from rag_notes.types import InputError
 Piece = tuple[Literal["same", "added", "dropped"], str]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
-_SIGNS = {"same": " ", "added": "+", "dropped": "-"}
-_BADGES = {"✓": "good", "✗": "bad", "⚠": "bad"}  # the class of a badge by its first letter, others are "partly"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +34,10 @@ class Trace:
     others: Sequence[Sample] = ()
 
     def _repr_html_(self) -> str:
-        samples = (self.sample, *self.others)
-        return _PAGE.render(traces=[(sample, _summary(sample), [*_sections(sample.trace)]) for sample in samples])
+        return _TEMPLATES.get_template("trace.html").render(samples=(self.sample, *self.others))
 
     def __repr__(self) -> str:
-        return "\n\n\n".join(map(_text, (self.sample, *self.others)))
+        return _TEMPLATES.get_template("trace.txt").render(samples=(self.sample, *self.others)).rstrip()
 
 
 def show_trace(run: Run, method: str | Sequence[str] | None = None, question_id: str | None = None) -> Any:
@@ -57,9 +54,8 @@ def show_trace(run: Run, method: str | Sequence[str] | None = None, question_id:
     questions = run.frame().drop_duplicates("question_id").set_index("question_id")["question"]
     if question_id is not None:
         if question_id not in questions:
-            raise InputError(
-                f"no question {question_id!r} in this run, which has {', '.join(questions.index[:5])}, ..."
-            )
+            some = ", ".join(questions.index[:5])
+            raise InputError(f"no question {question_id!r} in this run, which has {some}, ...")
         samples = [run.sample(name, question_id) for name in methods]
         return Trace(samples[0], samples[1:])
     try:
@@ -148,31 +144,10 @@ def _summary(sample: Sample) -> str:
     return f"{label_of(sample.method)}: {passages}, {counts.calls} calls, {tokens} tokens"
 
 
-def _text(sample: Sample) -> str:
-    answer = f"answer    {sample.answer or '(empty)'}  [{'  '.join(_badges(sample))}]"
-    lines = [
-        f"question  {sample.question.question}",
-        f"gold      {' | '.join(sample.gold) or '(none: unanswerable)'}",
-        answer if sample.error is None else f"error     {sample.error}",
-        f"method    {_summary(sample)}",
-    ]
-    for title, steps in _sections(sample.trace):
-        lines += ["", title]
-        for step in steps:
-            texts = [step.text, f"[{step.badge}]" if step.badge else ""]
-            lines.append("  " + "  ".join(filter(None, texts)))
-            if step.aside.startswith("→"):
-                lines.append(f"    {step.aside}")
-            lines += [f"    {_SIGNS[kind]} {line}" for kind, text in step.note for line in text.splitlines()]
-    return "\n".join(lines)
-
-
-_PAGE = Environment(autoescape=True, trim_blocks=True, undefined=StrictUndefined).from_string(
-    Path(__file__).with_name("trace.html").read_text(encoding="utf-8"),
-    {
-        "label": label_of,
-        "scores": _badges,
-        "badges": _BADGES,
-        "tags": {"same": "span", "added": "ins", "dropped": "del"},
-    },
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=select_autoescape(["html"]),
+    trim_blocks=True,
+    undefined=StrictUndefined,
 )
+_TEMPLATES.globals.update(label=label_of, badges=_badges, summary=_summary, sections=_sections)
