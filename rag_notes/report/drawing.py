@@ -119,14 +119,18 @@ def add_legend(figure: Figure, handles: Sequence[Any], where: str, note: str = "
         legend.remove()
 
 
-def align_left(figure: Figure, axes: Axes) -> None:
-    """Align the names of the rows at their left."""
+def name_rows(figure: Figure, first: Axes, *others: Axes) -> None:
+    """Align the names of the rows at their left, without an axis between them and the marks."""
+    for axes in (first, *others):
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
     figure.draw_without_rendering()
-    labels = axes.get_yticklabels()
+    labels = first.get_yticklabels()
     width = max(label.get_window_extent().width for label in labels)
-    axes.tick_params(axis="y", pad=4 + width * 72 / figure.dpi)
+    first.tick_params(axis="y", pad=4 + width * 72 / figure.dpi)
     for label in labels:
         label.set_horizontalalignment("left")
+    figure.draw_without_rendering()
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, Any]]) -> None:
