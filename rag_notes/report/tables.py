@@ -108,22 +108,19 @@ def counts(runs: Sequence[Run], names: Sequence[str], *, clusters: bool = False,
 def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
     """Return a row for each data set, repeat and method: what went wrong and what it took.
 
-    Numbers of questions: `questions` in all, `errors`, those of them that are `not_recorded`, and `empty` answers.
-    Numbers of responses, summed over all questions: `parse_failures`, `empty_responses`, `truncated`. Means over the
-    questions answered without error: `searches` to `completion_tokens` and `seconds` of model time. `cost` is their sum
-    in US dollars. NaN where nothing is known, such as the cost without a price.
+    `questions`, `errors`, those of them that are `not_recorded`, and `empty` answers are numbers of questions;
+    `parse_failures`, `empty_responses` and `truncated` of responses. `searches` to `completion_tokens` and `seconds` of
+    model time are means over the questions answered without error, `cost` is their sum in US dollars. NaN: unknown.
     """
     rows = []
     for name, run in zip(_names(runs), runs, strict=True):
-        frame = run.frame()
-        for method in run.methods:
-            part = frame[frame["method"] == method]
+        for method, part in run.frame().groupby("method", sort=False):
             answered = part[part["error"].isna()]
+            spent = answered.reindex(columns=["cost", "seconds"]).astype(float)
             row = {"dataset": name, "method": method, "questions": len(part), "errors": len(part) - len(answered)}
             row["not_recorded"] = (part["error_kind"] == "RecordingMissError").sum()
             row["empty"] = (answered["answer"].str.strip() == "").sum()
             row |= part[_SUMS].sum().astype(int).to_dict() | answered[_MEANS].mean().to_dict()
-            spent = answered.reindex(columns=["cost", "seconds"]).astype(float)
             row["cost"] = spent["cost"].sum(skipna=False, min_count=1)
             rows.append(row | {"seconds": spent["seconds"].mean(skipna=False)})
     return pd.DataFrame(rows)
@@ -143,15 +140,14 @@ def scores_table(
     that a run lacks is left out. Further options are those of `results`. Raises InputError for a metric that no run
     has, and as `results`.
     """
-    if not all(baseline in run.methods for run in runs):
-        baseline = None
-    table = results(runs, baseline=baseline, by=by, **options)
+    everywhere = all(baseline in run.methods for run in runs)
+    table = results(runs, baseline=baseline if everywhere else None, by=by, **options)
     available = [metric for metric in METRIC_LABELS if metric in set(table.loc[table["n"] > 0, "metric"])]
     if unknown := [metric for metric in metrics or () if metric not in available]:
         raise InputError(f"no answer has the metric {unknown[0]!r}; there is {', '.join(available) or 'none'}")
     if metrics is None:
-        passages = [metric for metric in RETRIEVAL_METRICS if metric in available and metric.endswith("_seen")]
-        answers = sorted(set(available) & set(_SHORT), key=_SHORT.index)
+        answers = [metric for metric in _SHORT if metric in available]
+        passages = [metric for metric in RETRIEVAL_METRICS[1:] if metric in available]
         metrics = answers[:1] if by else answers[:2] + passages[:1]
     notes = [*_missing_answers(runs)]
     if len(notes) > 3:
@@ -183,11 +179,10 @@ def _missing_answers(runs: Sequence[Run]) -> Iterator[str]:
 
 def _names(runs: Sequence[Run]) -> list[str]:
     """The runs' labels, each with the settings that distinguish it from others of the same one."""
-    texts = [
-        (run.info.model, f"prompts {run.info.prompt_set}", run.info.retriever["name"], f"repeat {run.info.repeat}")
-        for run in runs
-    ]
-    labels, settings = pd.Series([run.label for run in runs]), pd.DataFrame(texts)
+    labels, infos = pd.Series([run.label for run in runs]), [run.info for run in runs]
+    settings = pd.DataFrame(
+        [(info.model, f"prompts {info.prompt_set}", info.retriever["name"], f"repeat {info.repeat}") for info in infos]
+    )
     differing = settings.where(settings.groupby(labels).transform("nunique") > 1).to_numpy()
     return [", ".join([label, *filter(pd.notna, row)]) for label, row in zip(labels, differing, strict=True)]
 
