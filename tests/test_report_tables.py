@@ -220,11 +220,11 @@ def test_cells_are_marked_by_hand() -> None:
 def test_rows_of_figures_by_hand() -> None:
     zeros: Scores = {"f1": [0.0] * 10}
     run = make_run("toy", {"vanilla": zeros, "deepnote": {"f1": [1.0] * 10}, "no_retrieval": zeros})
-    table = described(results([run]), [run], ["top_k"])
+    table = described(results([run]), [run])
     scores = score_rows(table, "f1")
     assert list(scores["kind"]) == ["baseline", "better", "no significant difference"]
     assert list(scores["mean"]) == [0, 100, 0] and set(scores["panel"]) == {"F1 (%)"}
-    assert list(scores["label"]) == ["Vanilla RAG", "DeepNote", "No retrieval"] and set(scores["top_k"]) == {None}
+    assert list(scores["label"]) == ["Vanilla RAG", "DeepNote", "No retrieval"]
     differences = difference_rows(table, "f1")
     assert list(differences["mean"]) == [0, 100, 0] and differences["low"].iloc[0] == 0
     assert set(differences["panel"]) == {"F1, difference to Vanilla RAG (points)"}

@@ -58,7 +58,6 @@ logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # not of f
 STYLE = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 """Settings of matplotlib for every figure; use as `matplotlib.rc_context(STYLE)`."""
 
-NONE = (math.nan, math.nan)
 _DIRECTIONS = np.radians([0, 180, 90, 270, 45, 135, 315, 225, 20, 160, 340, 200, 65, 115, 245, 295])
 _DISTANCES = (5, 8, 12, 17, 23, 30)  # points between a mark and its name
 _NAME: dict[str, Any] = {"fontsize": 8, "va": "center", "textcoords": "offset points", "annotation_clip": False}
@@ -100,7 +99,9 @@ def figure_of(
         figure.set_layout_engine("none")
 
 
-def mark(axes: Axes, x: float, y: float, look: Look, x_range: Any, y_range: Any = NONE, **style: Any) -> None:
+def mark(
+    axes: Axes, x: float, y: float, look: Look, x_range: Any, y_range: Any = (math.nan, math.nan), **style: Any
+) -> None:
     """Draw a mark with its intervals, in the `style` of lines."""
     for xs, ys in ((x_range, (y, y)), ((x, x), y_range)):
         axes.plot(xs, ys, color=look.colour, zorder=2, **{"linewidth": 1.1} | style)
