@@ -50,7 +50,6 @@ def drawn_forest() -> Figure:
 
 KINDS: dict[str, Callable[[], Figure]] = {
     "forest": drawn_forest,
-    "forest of one mark": lambda: forest(table(1, 1, 1), width=3.4),
     "curves": lambda: curves(table(5, 4, 1).replace({"label": {f"{LONG} 0": "Vanilla RAG"}}), "Setting", dodge=0.1),
     "curves in a band": lambda: curves(table(3, 3), "Setting", band=True, ylabel="F1 (%)", size=(14, 3)),
     "bars": lambda: bars(own_kinds(table(1, 9, 1)), looks={f"family {i}": look for i, look in enumerate(LOOKS[:6])}),
@@ -74,9 +73,8 @@ def test_no_text_is_cut_off_or_covered(kind: str) -> None:
 
 def test_a_hidden_text_is_noticed() -> None:
     figure = forest(table(1, 3, 1))
-    figure.text(0.99, 0.5, "half outside")
-    figure.text(0.5, 0.5, "one")
-    figure.text(0.5, 0.5, "other")
+    for x, text in ((0.99, "half outside"), (0.5, "one"), (0.5, "other")):
+        figure.text(x, 0.5, text)
     assert hidden_texts(figure) == ["half outside", "one / other"]
 
 
@@ -112,13 +110,12 @@ def test_a_frame_without_rows_or_columns_is_named() -> None:
 
 
 def test_files_have_the_same_bytes_whatever_was_shown_before(tmp_path: Path) -> None:
-    frame = table(1)
-    for folder, show in (("a", False), ("b", True)):
-        figure = forest(frame)
-        if show:
-            content, size = figure._repr_png_()
-            assert content.startswith(b"\x89PNG") and size == {"width": 130 * PAGE}
-        save(figure, frame.assign(label='=cell "a", 1'), "figure", tmp_path / folder)
+    frame = table(1).assign(label='=cell "a", 1')
+    shown = forest(frame)
+    content, size = shown._repr_png_()
+    assert content.startswith(b"\x89PNG") and size == {"width": 130 * PAGE}
+    for folder, figure in (("a", forest(frame)), ("b", shown)):
+        save(figure, frame, "figure", tmp_path / folder)
     for name in ("figure.png", "figure.pdf", "figure.csv"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert pd.read_csv(tmp_path / "a" / "figure.csv")["label"].unique().tolist() == ['=cell "a", 1']
