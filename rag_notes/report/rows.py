@@ -26,9 +26,8 @@ def described(table: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
 
 def score_rows(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the rows of one metric of `results`, in %, with their `panel` and, as `kind`, the result of their test."""
-    rows = table[table["metric"] == metric].assign(kind=_verdicts)
-    rows = rows.assign(**{name: 100 * rows[name].astype(float) for name in ("mean", "low", "high")})
-    return rows.assign(panel=f"{METRIC_LABELS[metric]} (%)")
+    rows = table[table["metric"] == metric].assign(kind=_verdicts, panel=f"{METRIC_LABELS[metric]} (%)")
+    return rows.assign(**{name: 100 * rows[name].astype(float) for name in ("mean", "low", "high")})
 
 
 def difference_rows(table: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -149,10 +149,7 @@ def scores_table(
         answers = [metric for metric in _SHORT if metric in available]
         passages = [metric for metric in RETRIEVAL_METRICS[1:] if metric in available]
         metrics = answers[:1] if by else answers[:2] + passages[:1]
-    notes = [*_missing_answers(runs)]
-    if len(notes) > 3:
-        notes[3:] = [f"{len(notes) - 3} more methods lack answers, see the diagnostics."]
-    return ScoresTable(described(table, runs), metrics, notes)
+    return ScoresTable(described(table, runs), metrics, _missing_answers(runs))
 
 
 def methods_frame(methods: Mapping[str, Callable[..., Any]]) -> pd.DataFrame:
@@ -165,16 +162,18 @@ def methods_frame(methods: Mapping[str, Callable[..., Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["family", "method", "label", "source", "calls at most"])
 
 
-def _missing_answers(runs: Sequence[Run]) -> Iterator[str]:
-    """A sentence for each method of which answers are missing, with the reason and what helps."""
+def _missing_answers(runs: Sequence[Run]) -> list[str]:
+    """A sentence for each of the first methods of which answers are missing, with the reason and what helps."""
+    notes = []
     for run in runs:
+        where = f" on {run.label}" if len(runs) > 1 else ""
         for method, part in run.frame().groupby("method", sort=False):
-            failed = part[part["error"].notna()]
-            if len(failed):
+            if len(failed := part[part["error"].notna()]):
                 recorded = failed["error_kind"] != "RecordingMissError"
                 reason = failed["error"].iloc[0] if recorded.any() else 'not recorded; use llm="openai"'
-                where = f" on {run.label}" if len(runs) > 1 else ""
-                yield f"{len(failed)} of {len(part)} answers of {method}{where} are missing: {reason}."
+                notes.append(f"{len(failed)} of {len(part)} answers of {method}{where} are missing: {reason}.")
+    more = [f"{len(notes) - 3} more methods lack answers, see the diagnostics."] if len(notes) > 3 else []
+    return notes[:3] + more
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
