@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,12 @@ LONG = "DeepNote with one of its parts left out, number"
 def table(marks: int, labels: int = 6, panels: int = 2) -> pd.DataFrame:
     """So many marks a label, with intervals, in so many panels."""
     random = np.random.default_rng(1)
-    rows = [
-        {"panel": f"Score {panel} (%)", "label": f"{LONG} {label}", "Setting": mark, "n": 200 + label}
-        for panel in range(panels)
-        for label in range(labels)
-        for mark in range(marks)
-    ]
+    sizes = product(range(panels), range(labels), range(marks))
+    rows = [(f"Score {panel} (%)", f"{LONG} {label}", mark, 200 + label) for panel, label, mark in sizes]
     means = random.uniform(20, 80, len(rows))
     kinds = random.choice(["better", "worse", "no significant difference"], len(rows))
-    return pd.DataFrame(rows).assign(mean=means, low=means - 8, high=means + 6, kind=kinds)
+    frame = pd.DataFrame(rows, columns=["panel", "label", "Setting", "n"])
+    return frame.assign(mean=means, low=means - 8, high=means + 6, kind=kinds)
 
 
 def own_kinds(frame: pd.DataFrame) -> pd.DataFrame:

@@ -169,12 +169,9 @@ def test_a_table_is_short_grouped_by_family_and_escaped() -> None:
 
 
 def test_a_table_by_a_column_of_the_frame() -> None:
-    samples = [
-        make_sample(method, f"q{number}", {"f1": float(number % 2)}, type="bridge" if number < 2 else "comparison")
-        for method in ("vanilla", "deepnote")
-        for number in range(4)
-    ]
-    wide = scores_table([Run(make_info("toy", ["vanilla", "deepnote"]), samples)], by="type").wide
+    types = ("bridge", "bridge", "comparison", "comparison")
+    samples = [make_sample("m", f"q{i}", {"f1": float(i % 2)}, type=kind) for i, kind in enumerate(types)]
+    wide = scores_table([Run(make_info("toy", ["m"]), samples)], by="type").wide
     assert [*wide.columns] == [("bridge", "F1", "n = 2"), ("comparison", "F1", "n = 2")]
     assert list(wide.iloc[0]) == ["50.0 [9.5, 90.5]"] * 2  # Wilson, 1 of 2
 
@@ -207,9 +204,6 @@ def test_rows_of_figures_by_hand() -> None:
 
 
 def test_methods_are_listed_by_family() -> None:
-    async def mine() -> str:
-        return ""
-
-    frame = methods_frame({"mine": mine, "vanilla": vanilla})
+    frame = methods_frame({"mine": row_of, "vanilla": vanilla})
     assert list(frame["method"]) == ["vanilla", "mine"] and list(frame["calls at most"]) == [1, ""]
     assert as_text(frame.astype(str)).splitlines()[1].startswith("0  baseline")

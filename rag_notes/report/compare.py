@@ -162,7 +162,7 @@ def _method_pairs(run_a: Run, run_b: Run, method_a: str | None, method_b: str | 
     pairs = [(method, method) for method in run_a.methods if method in run_b.methods]
     if method_a and method_b:
         pairs = [(method_a, method_b)]
-        if unknown := [name for name, run in ((method_a, run_a), (method_b, run_b)) if name not in run.methods]:
+        if unknown := [name for name, run in zip(pairs[0], (run_a, run_b), strict=True) if name not in run.methods]:
             raise RecordError(f"no method {unknown[0]!r} to compare; there is {available}")
     if run_a is run_b and any(a == b for a, b in pairs):
         raise RecordError(f"a run would be compared with itself; name two of its methods: {available}")
@@ -189,8 +189,8 @@ def _match(frame_a: pd.DataFrame, frame_b: pd.DataFrame, *methods: str) -> tuple
     differ = ((a[scores] != b[scores]) & (a[scores].notna() | b[scores].notna())).any(axis=1)
     right_a, right_b = a["correctness"] == "right", b["correctness"] == "right"
     changes = np.select([~right_a & right_b, right_a & ~right_b, differ], [*CHANGES], "")
+    reason = np.select([np.asarray(mask, bool) for mask in reasons.values()], [*reasons], "")
     table = a.add_suffix("_a").join(b.add_suffix("_b")).reset_index()
     table = table.assign(method_a=methods[0], method_b=methods[1], change=changes)
-    table["reason"] = np.select([np.asarray(mask, bool) for mask in reasons.values()], [*reasons], "")
-    left_out = table.loc[table["reason"] != "", ["method_a", "method_b", "question_id", "reason"]]
-    return table.loc[table["reason"] == ""].drop(columns="reason"), left_out
+    left_out = table[["method_a", "method_b", "question_id"]].assign(reason=reason)[reason != ""]
+    return table[reason == ""], left_out
