@@ -131,11 +131,8 @@ def test_counts_and_diagnostics_by_hand() -> None:
     assert (row["parse_failures"], row["searches"], row["calls"], row["cost"]) == (3, 2.5, 3.0, 0.75)
     assert math.isnan(row["seconds"]) and math.isnan(row_of(diagnostics([run]), method="free")["cost"])
     table = counts([run], ["searches", "cost"], resamples=100)
-    assert table[["method", "metric", "mean", "n"]].values.tolist() == [
-        ["m", "searches", 2.5, 2],
-        ["free", "searches", 0.0, 1],
-        ["m", "cost", 0.375, 2],
-    ]
+    means = [["m", "searches", 2.5, 2], ["free", "searches", 0.0, 1], ["m", "cost", 0.375, 2]]
+    assert table[["method", "metric", "mean", "n"]].values.tolist() == means
     shown = readable(diagnostics([run]))
     assert shown.loc[("toy", "m"), "cost"] == "0.75" and shown.loc[("toy", "free"), "cost"] == "–"
     assert "seconds" not in shown  # unknown of both
