@@ -47,6 +47,7 @@ def drawn_forest() -> Figure:
 
 KINDS: dict[str, Callable[[], Figure]] = {
     "forest": drawn_forest,
+    "forest of one mark": lambda: forest(table(1, 1, 1), width=3.4),
     "curves": lambda: curves(table(5, 4, 1).replace({"label": {f"{LONG} 0": "Vanilla RAG"}}), "Setting", dodge=0.1),
     "curves in a band": lambda: curves(table(3, 3), "Setting", band=True, ylabel="F1 (%)", size=(14, 3)),
     "bars": lambda: bars(own_kinds(table(1, 9, 1)), looks={f"family {i}": look for i, look in enumerate(LOOKS[:6])}),
