@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,12 @@ LONG = "DeepNote with one of its parts left out, number"
 def table(marks: int, labels: int = 6, panels: int = 2) -> pd.DataFrame:
     """So many marks a label, with intervals, in so many panels."""
     random = np.random.default_rng(1)
-    rows = [
-        {"panel": f"Score {panel} (%)", "label": f"{LONG} {label}", "Setting": mark, "n": 200 + label}
-        for panel in range(panels)
-        for label in range(labels)
-        for mark in range(marks)
-    ]
+    sizes = product(range(panels), range(labels), range(marks))
+    rows = [(f"Score {panel} (%)", f"{LONG} {label}", mark, 200 + label) for panel, label, mark in sizes]
     means = random.uniform(20, 80, len(rows))
     kinds = random.choice(["better", "worse", "no significant difference"], len(rows))
-    return pd.DataFrame(rows).assign(mean=means, low=means - 8, high=means + 6, kind=kinds)
+    frame = pd.DataFrame(rows, columns=["panel", "label", "Setting", "n"])
+    return frame.assign(mean=means, low=means - 8, high=means + 6, kind=kinds)
 
 
 def own_kinds(frame: pd.DataFrame) -> pd.DataFrame:
@@ -74,9 +71,8 @@ def test_no_text_is_cut_off_or_covered(kind: str) -> None:
 
 def test_a_hidden_text_is_noticed() -> None:
     figure = forest(table(1, 3, 1))
-    figure.text(0.99, 0.5, "half outside")
-    figure.text(0.5, 0.5, "one")
-    figure.text(0.5, 0.5, "other")
+    for x, text in ((0.99, "half outside"), (0.5, "one"), (0.5, "other")):
+        figure.text(x, 0.5, text)
     assert hidden_texts(figure) == ["half outside", "one / other"]
 
 
@@ -112,13 +108,12 @@ def test_a_frame_without_rows_or_columns_is_named() -> None:
 
 
 def test_files_have_the_same_bytes_whatever_was_shown_before(tmp_path: Path) -> None:
-    frame = table(1)
-    for folder, show in (("a", False), ("b", True)):
-        figure = forest(frame)
-        if show:
-            content, size = figure._repr_png_()
-            assert content.startswith(b"\x89PNG") and size == {"width": 130 * PAGE}
-        save(figure, frame.assign(label='=cell "a", 1'), "figure", tmp_path / folder)
+    frame = table(1).assign(label='=cell "a", 1')
+    shown = forest(frame)
+    content, size = shown._repr_png_()
+    assert content.startswith(b"\x89PNG") and size == {"width": 130 * PAGE}
+    for folder, figure in (("a", forest(frame)), ("b", shown)):
+        save(figure, frame, "figure", tmp_path / folder)
     for name in ("figure.png", "figure.pdf", "figure.csv"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert pd.read_csv(tmp_path / "a" / "figure.csv")["label"].unique().tolist() == ['=cell "a", 1']

@@ -38,16 +38,15 @@ def sample() -> Sample:
 
 
 def test_a_trace_as_html_is_whole_and_escaped(sample: Sample) -> None:
-    for page in (Trace(sample)._repr_html_(), Trace(sample, [sample])._repr_html_()):
-        tags = {element.tag for element in ElementTree.fromstring(f"<div>{page}</div>").iter()}
-        assert "details" in tags and "script" not in tags and EVIL not in page
-        for heading in ("Initial note", "Step 1", "Step 2", "Answer"):
-            assert f"<h4>{heading}</h4>" in page
-        for text in ("✓ kept", "✗ rejected", "✗ em", "f1 0.40", "✓ acc", "could not be read", "cut at the token limit"):
-            assert text in page
-        # Step 1 was rejected: step 2 is compared with the initial note.
-        assert "<del>The year is open.</del>\n<ins>It was 1994.</ins>" in page
-        assert "<span>The year is open.</span>\n<ins>Rome.</ins>" in page
+    page = Trace(sample)._repr_html_()
+    tags = {element.tag for element in ElementTree.fromstring(f"<div>{page}</div>").iter()}
+    assert "details" in tags and "script" not in tags and EVIL not in page
+    headings = [f"<h4>{heading}</h4>" for heading in ("Initial note", "Step 1", "Step 2", "Answer")]
+    texts = ["✓ kept", "✗ rejected", "✗ em", "f1 0.40", "✓ acc", "could not be read", "cut at the token limit"]
+    assert [text for text in headings + texts if text not in page] == []
+    # Step 1 was rejected: step 2 is compared with the initial note.
+    assert "<del>The year is open.</del>\n<ins>It was 1994.</ins>" in page
+    assert "<span>The year is open.</span>\n<ins>Rome.</ins>" in page
 
 
 def test_a_trace_as_text(sample: Sample) -> None:
@@ -71,10 +70,7 @@ def test_a_trace_of_a_failed_question() -> None:
 def test_traces_are_chosen_by_method_and_question(sample: Sample) -> None:
     run = Run(make_info("toy", ["deepnote", "vanilla"]), [sample, make_sample("vanilla", "q1", {"acc": 1.0})])
     assert show_trace(run, "deepnote", "q1").sample is sample
-    both = show_trace(run, question_id="q1")
-    assert [shown.method for shown in (both.sample, *both.others)] == ["deepnote", "vanilla"]
-    assert both._repr_html_().count("<details name=") == 2 and "Vanilla RAG" in repr(both)
-    picker = show_trace(run)
+    picker = show_trace(run, question_id="q1")
     picker.update()
     assert picker.result.sample is sample
     picker.children[0].value = "vanilla"

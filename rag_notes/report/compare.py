@@ -5,25 +5,17 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rag_notes.methods.about import label_of
 from rag_notes.metrics.stats import holm, paired_difference, smallest_detectable
-from rag_notes.report.scores_table import (
-    ANSWER_METRICS,
-    METRIC_LABELS,
-    RETRIEVAL_METRICS,
-    as_html,
-    as_text,
-    interval_text,
-)
+from rag_notes.report import scores_table
+from rag_notes.report.scores_table import ANSWER_METRICS, METRIC_LABELS, RETRIEVAL_METRICS
 from rag_notes.running.records import Run
 from rag_notes.running.samples import RecordError
-
-COSTS = ("searches", "distinct_passages", "calls", "prompt_tokens", "completion_tokens")
-"""The counts that are compared beside the metrics; less is better."""
 
 CHANGES: Mapping[str, str] = {
     "won": "right only in {1}",
@@ -32,8 +24,8 @@ CHANGES: Mapping[str, str] = {
 }
 """How the scores of a question may differ between the two sides, whose names are filled in."""
 
-_KINDS = dict.fromkeys(ANSWER_METRICS, "answer") | dict.fromkeys(RETRIEVAL_METRICS, "retrieval")
-_KINDS |= dict.fromkeys(COSTS, "cost")
+_COSTS = ("searches", "distinct_passages", "calls", "prompt_tokens", "completion_tokens")
+_METRICS = {"answer": ANSWER_METRICS, "retrieval": RETRIEVAL_METRICS, "cost": _COSTS}
 _COLUMNS = [
     *("method_a", "method_b", "kind", "metric", "n", "mean_a", "mean_b", "difference", "low", "high", "p", "p_holm"),
     *("significant", "wins", "ties", "losses", "smallest_detectable", "confidence"),
@@ -46,10 +38,9 @@ _LISTED, _LONGEST = 10, 80  # questions shown, of each change; characters of a t
 class Comparison:
     """Two runs side by side, shown as HTML in a notebook and as text in a terminal; all differences are B - A.
 
-    `table` has a row for each pair of methods and metric, as `compare_runs` says. `questions` has a row for each
-    question compared: `method_a`, `method_b`, `question_id`, every column of the runs' frames with `_a` and `_b`
-    appended, and `change`: won, lost, other (`CHANGES`), or "" where all scores are equal. `left_out` has the
-    questions that could not be compared, with the `reason`.
+    `table` is as `compare_runs` says. `questions` has a row for each question compared: the columns of both frames with
+    `_a` and `_b` appended, and the `change`: won, lost, other (`CHANGES`), or "" where all scores are equal. `left_out`
+    has the questions that could not be compared, with the `reason`.
     """
 
     run_a: Run
@@ -97,18 +88,20 @@ class Comparison:
             methods = " → ".join(dict.fromkeys([label_of(row["method_a"]), label_of(row["method_b"])]))
             metric = METRIC_LABELS.get(row["metric"], row["metric"].replace("_", " "))
             means = [f"{scale * row[name]:.1f}" for name in ("mean_a", "mean_b")]
-            difference = interval_text(row["difference"], row["low"], row["high"], scale=scale)
+            difference = scores_table.interval_text(row["difference"], row["low"], row["high"], scale=scale)
             rows[methods, metric] = [str(row["n"]), *means, difference + "*" * bool(row["significant"])]
         wide = pd.DataFrame.from_dict(rows, "index", columns=["n", *self.names, "difference"])
         wide.index = pd.MultiIndex.from_tuples(rows, names=["method", "metric"])
         return wide if wide.index.unique("method").size > 1 else wide.droplevel("method")
 
     def __repr__(self) -> str:
-        return "\n\n".join(f"{heading}\n{as_text(table)}" for heading, table in self._parts())
+        return "\n\n".join(f"{heading}\n{scores_table.as_text(table)}" for heading, table in self._parts())
 
     def _repr_html_(self) -> str:
         parts = enumerate(self._parts())
-        return "".join(as_html(table, f"comparison{number}", heading) for number, (heading, table) in parts)
+        return "".join(
+            scores_table.as_html(table, f"comparison{number}", heading) for number, (heading, table) in parts
+        )
 
 
 def compare_runs(
@@ -125,17 +118,15 @@ def compare_runs(
     """Compare two runs of one data set on the questions that both have: method by method, or the methods named.
 
     Without methods every method of both runs is compared with itself; one name stands for both sides. `names` are those
-    of the two sides, the methods' labels or A and B by default. Questions match by id, text and gold answers; those
-    that do not, and those that failed, are left out.
+    of the two sides, the methods' labels or A and B by default. Questions match by id, text and gold answers.
 
     The table has a row for each pair of methods and metric. `kind` is answer or retrieval (scores between 0 and 1) or
-    cost (COSTS, a number a question). The means are those of the `n` questions compared, `difference` is B - A with
-    interval, p and `wins` of B as in `paired_difference`, `p_holm` is corrected for the pairs compared by one metric,
-    and `significant` is p_holm < 1 - confidence. `smallest_detectable` is as in `rag_notes.metrics.stats`. With
+    cost (a number a question). `difference` is B - A with interval, p and `wins` of B as in `paired_difference`,
+    `p_holm` is corrected for the pairs compared by one metric, and `significant` is p_holm < 1 - confidence. With
     `clusters` interval and test are by clusters of questions that share gold passages.
 
-    Raises RecordError for different data sets, no method or no question in common, a method that a run lacks, and a
-    method that would be compared with itself because both runs are the same object.
+    Raises RecordError for different data sets, no method or question in common, a method that a run lacks, and a method
+    that would be compared with itself.
     """
     if run_a.label != run_b.label:
         raise RecordError(f"only runs of one data set can be compared, not {run_a.label!r} and {run_b.label!r}")
@@ -149,16 +140,17 @@ def compare_runs(
             reasons = left_out["reason"].value_counts(sort=False).to_dict()
             raise RecordError(f"no question was answered by both {a} of {names[0]} and {b} of {names[1]}: {reasons}")
     rows = []
-    for metric, ((a, b), (questions, _)) in product(_KINDS, matched.items()):
+    kinds = {metric: kind for kind, metrics in _METRICS.items() for metric in metrics}
+    for metric, ((a, b), (questions, _)) in product(kinds, matched.items()):
         scores = questions.reindex(columns=[f"{metric}_a", f"{metric}_b"]).astype(float).dropna()
         if len(scores):
             before, after = scores.to_numpy().T
             members = questions.loc[scores.index, "cluster_a"].tolist() if clusters else None
             test = paired_difference(after, before, clusters=members, confidence=confidence, resamples=resamples)
-            row = {"method_a": a, "method_b": b, "kind": _KINDS[metric], "metric": metric, "confidence": confidence}
-            row |= {"mean_a": math.fsum(before) / test.n, "mean_b": math.fsum(after) / test.n, "difference": test.mean}
+            row = {"method_a": a, "method_b": b, "kind": kinds[metric], "metric": metric, "difference": test.mean}
+            row |= {"mean_a": math.fsum(before) / test.n, "mean_b": math.fsum(after) / test.n}
             rows.append(row | test._asdict() | {"smallest_detectable": smallest_detectable(after - before)})
-    table = pd.DataFrame(rows, columns=_COLUMNS)
+    table = pd.DataFrame(rows, columns=_COLUMNS).assign(confidence=confidence)
     table["p_holm"] = table.groupby("metric")["p"].transform(holm)
     table["significant"] = table["p_holm"] < 1 - confidence
     questions, left_out = (pd.concat(parts, ignore_index=True) for parts in zip(*matched.values(), strict=True))
@@ -170,7 +162,7 @@ def _method_pairs(run_a: Run, run_b: Run, method_a: str | None, method_b: str | 
     pairs = [(method, method) for method in run_a.methods if method in run_b.methods]
     if method_a and method_b:
         pairs = [(method_a, method_b)]
-        if unknown := [name for name, run in ((method_a, run_a), (method_b, run_b)) if name not in run.methods]:
+        if unknown := [name for name, run in zip(pairs[0], (run_a, run_b), strict=True) if name not in run.methods]:
             raise RecordError(f"no method {unknown[0]!r} to compare; there is {available}")
     if run_a is run_b and any(a == b for a, b in pairs):
         raise RecordError(f"a run would be compared with itself; name two of its methods: {available}")
@@ -185,11 +177,10 @@ def _match(frame_a: pd.DataFrame, frame_b: pd.DataFrame, *methods: str) -> tuple
         frame[frame["method"] == method].drop(columns="method").set_index("question_id")
         for frame, method in zip((frame_a, frame_b), methods, strict=True)
     )
-    questions = pd.Index(dict.fromkeys([*side_a.index, *side_b.index]), name="question_id")
+    questions = side_a.index.union(side_b.index, sort=False)
     a, b = side_a.reindex(questions), side_b.reindex(questions)
-    only_a, only_b = ~questions.isin(side_b.index), ~questions.isin(side_a.index)
     failed_a, failed_b = a["error"].notna(), b["error"].notna()
-    reasons = {"only in A": only_a, "only in B": only_b}
+    reasons: dict[str, Any] = {"only in A": ~questions.isin(side_b.index), "only in B": ~questions.isin(side_a.index)}
     for name, text in {"question": "another question under the same id", "gold": "other gold answers"}.items():
         if name in a and name in b:
             reasons[text] = a[name] != b[name]
@@ -198,8 +189,8 @@ def _match(frame_a: pd.DataFrame, frame_b: pd.DataFrame, *methods: str) -> tuple
     differ = ((a[scores] != b[scores]) & (a[scores].notna() | b[scores].notna())).any(axis=1)
     right_a, right_b = a["correctness"] == "right", b["correctness"] == "right"
     changes = np.select([~right_a & right_b, right_a & ~right_b, differ], [*CHANGES], "")
+    reason = np.select([np.asarray(mask, bool) for mask in reasons.values()], [*reasons], "")
     table = a.add_suffix("_a").join(b.add_suffix("_b")).reset_index()
     table = table.assign(method_a=methods[0], method_b=methods[1], change=changes)
-    table["reason"] = np.select([np.asarray(mask, bool) for mask in reasons.values()], [*reasons], "")
-    left_out = table.loc[table["reason"] != "", ["method_a", "method_b", "question_id", "reason"]]
-    return table.loc[table["reason"] == ""].drop(columns="reason"), left_out
+    left_out = table[["method_a", "method_b", "question_id"]].assign(reason=reason)[reason != ""]
+    return table[reason == ""], left_out

@@ -58,7 +58,6 @@ logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # not of f
 STYLE = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 """Settings of matplotlib for every figure; use as `matplotlib.rc_context(STYLE)`."""
 
-NONE = (math.nan, math.nan)
 _DIRECTIONS = np.radians([0, 180, 90, 270, 45, 135, 315, 225, 20, 160, 340, 200, 65, 115, 245, 295])
 _DISTANCES = (5, 8, 12, 17, 23, 30)  # points between a mark and its name
 _NAME: dict[str, Any] = {"fontsize": 8, "va": "center", "textcoords": "offset points", "annotation_clip": False}
@@ -100,7 +99,9 @@ def figure_of(
         figure.set_layout_engine("none")
 
 
-def mark(axes: Axes, x: float, y: float, look: Look, x_range: Any, y_range: Any = NONE, **style: Any) -> None:
+def mark(
+    axes: Axes, x: float, y: float, look: Look, x_range: Any, y_range: Any = (math.nan, math.nan), **style: Any
+) -> None:
     """Draw a mark with its intervals, in the `style` of lines."""
     for xs, ys in ((x_range, (y, y)), ((x, x), y_range)):
         axes.plot(xs, ys, color=look.colour, zorder=2, **{"linewidth": 1.1} | style)
@@ -119,14 +120,18 @@ def add_legend(figure: Figure, handles: Sequence[Any], where: str, note: str = "
         legend.remove()
 
 
-def align_left(figure: Figure, axes: Axes) -> None:
-    """Align the names of the rows at their left."""
+def name_rows(figure: Figure, first: Axes, *others: Axes) -> None:
+    """Align the names of the rows at their left, without an axis between them and the marks."""
+    for axes in (first, *others):
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
     figure.draw_without_rendering()
-    labels = axes.get_yticklabels()
+    labels = first.get_yticklabels()
     width = max(label.get_window_extent().width for label in labels)
-    axes.tick_params(axis="y", pad=4 + width * 72 / figure.dpi)
+    first.tick_params(axis="y", pad=4 + width * 72 / figure.dpi)
     for label in labels:
         label.set_horizontalalignment("left")
+    figure.draw_without_rendering()
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, Any]]) -> None:

@@ -16,18 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
-from rag_notes.report.drawing import (
-    NONE,
-    Look,
-    NotebookFigure,
-    add_legend,
-    align_left,
-    figure_of,
-    label_ends,
-    label_marks,
-    mark,
-    save,
-)
+from rag_notes.report import drawing
+from rag_notes.report.drawing import Look, NotebookFigure, save
 from rag_notes.types import InputError
 
 __all__ = ["LOOKS", "VERDICTS", "Look", "NotebookFigure", "bars", "curves", "forest", "save", "scatter"]
@@ -56,19 +46,13 @@ _RULE: dict[str, Any] = {"color": "#A0A0A0", "linewidth": 0.7, "zorder": 1}
 
 
 def forest(
-    table: pd.DataFrame,
-    *,
-    group: str = "",
-    looks: Mapping[str, Look] = VERDICTS,
-    note: str = "",
-    width: float = PAGE,
-    span: str = "the paper's differences",
+    table: pd.DataFrame, *, group: str = "", looks: Mapping[str, Look] = VERDICTS, note: str = "", width: float = PAGE
 ) -> NotebookFigure:
     """Draw a row for each `label` under a heading for each `group`: means with their intervals, a panel each.
 
     A line stands at the mean of the row of the kind `baseline`, in its group where each has one; without any, at 0
-    where the values are on both sides of it. Where the frame has `least` and `most`, a grey bar spans them, which the
-    legend calls `span`. The legend names the kinds under the `note`, save those that are the row's own label.
+    where the values are on both sides of it. Where the frame has `least` and `most`, a grey bar spans them: a paper's
+    differences. The legend names the kinds under the `note`, save those that are the row's own label.
     """
     _require(table, "label", "mean", "low", "high", "panel", "kind", *([group] if group else []))
     table = table.assign(heading=table[group].astype(str) if group else "")
@@ -78,7 +62,7 @@ def forest(
             heights[heading, label] = len(heights) + _GAP * number
     bottom, lines = max(heights.values()), 2 + len(textwrap.wrap(note, int(18 * width)))
     panels: Any = table.groupby("panel", sort=False)
-    with figure_of((width, _HEAD + _LINE * lines + _ROW * bottom), len(panels), sharey=True) as (figure, grid):
+    with drawing.figure_of((width, _HEAD + _LINE * lines + _ROW * bottom), len(panels), sharey=True) as (figure, grid):
         for axes, (_, part) in zip(grid, panels, strict=True):
             baselines = part[part["kind"] == "baseline"].set_index("heading")["mean"]
             for heading, mean in baselines.items():
@@ -92,10 +76,8 @@ def forest(
                     extent = max(row["most"] - least, 0.2)
                     left = (least + row["most"] - extent) / 2
                     axes.barh(height, extent, 0.6, left=left, color=LIGHT, zorder=0.9)
-                mark(axes, row["mean"], height, looks[row["kind"]], x_range=(row["low"], row["high"]))
+                drawing.mark(axes, row["mean"], height, looks[row["kind"]], (row["low"], row["high"]))
             axes.grid(visible=True, axis="x")
-            axes.spines["left"].set_visible(False)
-            axes.tick_params(axis="y", length=0)
             axes.locator_params(axis="x", nbins=5)
         grid[0].set_ylim(bottom + 0.6, -0.6)
         grid[0].set_yticks([*heights.values()], [label or heading for heading, label in heights])
@@ -103,10 +85,9 @@ def forest(
             text.set_fontweight("normal" if label else 600)
         kinds = set(table.loc[table["mean"].notna() & (table["kind"] != table["label"]), "kind"])
         handles: list[Any] = [Line2D([], [], label=kind, **look.line) for kind, look in looks.items() if kind in kinds]
-        handles += [Patch(facecolor=LIGHT, label=span)] if "least" in table else []
-        add_legend(figure, handles, "lower", note)
-        align_left(figure, grid[0])
-        figure.draw_without_rendering()
+        handles += [Patch(facecolor=LIGHT, label="the paper's differences")] if "least" in table else []
+        drawing.add_legend(figure, handles, "lower", note)
+        drawing.name_rows(figure, *grid)
         for axes, (name, part) in zip(grid, panels, strict=True):
             axes.set_xlabel(_with_count(textwrap.fill(name, int(0.16 * axes.bbox.width)), part, "\n"))
     return figure
@@ -130,7 +111,7 @@ def curves(
     _require(table, "label", "mean", "panel", x)
     looks = looks or dict(zip(table["label"].unique(), LOOKS, strict=False))
     panels: Any = table.groupby("panel", sort=False)
-    with figure_of(size, len(panels), sharey=bool(ylabel)) as (figure, grid):
+    with drawing.figure_of(size, len(panels), sharey=bool(ylabel)) as (figure, grid):
         ends: list[list[tuple[float, float, str, Any]]] = []
         for axes, (name, part) in zip(grid, panels, strict=True):
             lines = [label for label in looks if label in set(part["label"])]
@@ -143,8 +124,7 @@ def curves(
                     bounds = line["low"].astype(float), line["high"].astype(float)
                     axes.fill_between(xs, *bounds, color=look.colour, alpha=0.13, linewidth=0)
                 for position, row in zip(xs, line.to_dict("records"), strict=True):
-                    x_range, y_range = _range(row, "x_low", "x_high"), NONE if band else _range(row, "low", "high")
-                    mark(axes, position, row["mean"], look, x_range, y_range)
+                    drawing.mark(axes, position, row["mean"], look, *_intervals(row, band))
                 ends[-1].append((line.get("x_high", xs).iloc[-1], line["mean"].iloc[-1], label, look.ink))
             title = textwrap.fill(_with_count(name, part), int(17 * size[0] / len(panels)))
             axes.set_title(title if len(panels) > 1 else "")
@@ -155,7 +135,7 @@ def curves(
             axes.grid(visible=True, axis="y")
         figure.draw_without_rendering()
         for axes, line_ends in zip(grid, ends, strict=True):
-            label_ends(axes, line_ends)
+            drawing.label_ends(axes, line_ends)
     return figure
 
 
@@ -166,7 +146,7 @@ def bars(table: pd.DataFrame, *, looks: Mapping[str, Look], smallest: float = 6,
     """
     _require(table, "label", "mean", "kind", "panel")
     wide = table.pivot_table("mean", "label", "kind", sort=False).reindex(columns=[*looks]).fillna(0)
-    with figure_of((width, 1.05 + 0.185 * len(wide))) as (figure, (axes,)):
+    with drawing.figure_of((width, 1.05 + 0.185 * len(wide))) as (figure, (axes,)):
         left = np.zeros(len(wide))
         for name, look in looks.items():
             style: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0.6}
@@ -178,10 +158,8 @@ def bars(table: pd.DataFrame, *, looks: Mapping[str, Look], smallest: float = 6,
                 text.set(color=colour, bbox=box if look.hatch and text.get_text() else None, position=(0, -0.7))
             left = left + wide[name].to_numpy()
         axes.set(ylim=(len(wide) - 0.5, -0.5), xlim=(0, left.max()), xlabel=_with_count(table["panel"].iloc[0], table))
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        add_legend(figure, axes.get_legend_handles_labels()[0], "upper")
-        align_left(figure, axes)
+        drawing.add_legend(figure, axes.get_legend_handles_labels()[0], "upper")
+        drawing.name_rows(figure, axes)
     return figure
 
 
@@ -202,15 +180,15 @@ def scatter(
     """
     _require(table, "label", "mean", "low", "high", "kind", "panel", x)
     looks = looks or dict(zip(table["kind"].unique(), LOOKS, strict=False))
-    with figure_of(size) as (figure, (axes,)):
+    with drawing.figure_of(size) as (figure, (axes,)):
         if log:
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter("{x:g}")
             axes.minorticks_off()
         for row in sorted(table.to_dict("records"), key=lambda row: -looks[row["kind"]].size):  # small marks on top
-            x_range, y_range = _range(row, "x_low", "x_high"), NONE if typical else _range(row, "low", "high")
-            mark(axes, row[x], row["mean"], looks[row["kind"]], x_range, y_range, alpha=0.3, linewidth=0.8)
+            intervals = _intervals(row, bool(typical))
+            drawing.mark(axes, row[x], row["mean"], looks[row["kind"]], *intervals, alpha=0.3, linewidth=0.8)
         steps = np.empty((0, 2))
         if front:
             best = table.sort_values([x, "mean"], ascending=[True, False], kind="stable")
@@ -226,9 +204,10 @@ def scatter(
             middle, across = bottom + half + 0.05 * (top - bottom), axes.get_yaxis_transform()
             axes.errorbar(0.97, middle, half, color=GREY, capsize=2, elinewidth=0.9, transform=across)
             axes.text(0.955, middle, typical, color=GREY, ha="right", va="center", transform=across)
-        add_legend(figure, [Line2D([], [], label=kind, **look.line) for kind, look in looks.items()], "upper")
+        handles = [Line2D([], [], label=kind, **look.line) for kind, look in looks.items()]
+        drawing.add_legend(figure, handles, "upper")
         figure.draw_without_rendering()
-        label_marks(axes, table[table["label"] != ""], x, looks, steps)
+        drawing.label_marks(axes, table[table["label"] != ""], x, looks, steps)
     return figure
 
 
@@ -240,8 +219,10 @@ def _require(table: pd.DataFrame, *columns: str) -> None:
         raise InputError("nothing to draw: the frame has no row with a mean")
 
 
-def _range(row: Mapping[Any, Any], low: str, high: str) -> tuple[float, float]:
-    return row.get(low, math.nan), row.get(high, math.nan)
+def _intervals(row: Mapping[Any, Any], shown_otherwise: bool) -> list[tuple[float, float]]:
+    """The intervals of `x` and of the mean, NaN where there is none or it is shown otherwise."""
+    names = [("x_low", "x_high"), ("", "") if shown_otherwise else ("low", "high")]
+    return [(row.get(low, math.nan), row.get(high, math.nan)) for low, high in names]
 
 
 def _with_count(name: Any, rows: pd.DataFrame, separator: str = ", ") -> str:

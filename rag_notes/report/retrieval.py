@@ -24,10 +24,9 @@ def retrieval_run(dataset: Dataset, retrievers: Mapping[str, Retriever], top_k: 
         rankings = retriever.search([question.question for question in dataset.questions], top_k)
         for question, hits in zip(dataset.questions, rankings, strict=True):
             passages = [hit.passage.id if question.gold_ids else hit.passage.title for hit in hits]
-            scores = {
-                "all_gold_seen": all_gold(passages, question.gold_ids or question.gold_titles),
-                "answer_in_passages_seen": answer_in_passages(hits, question.answers, question.language),
-            }
+            gold_seen = all_gold(passages, question.gold_ids or question.gold_titles)
+            answer_seen = answer_in_passages(hits, question.answers, question.language)
+            scores = {"all_gold_seen": gold_seen, "answer_in_passages_seen": answer_seen}
             metrics = {metric: score for metric, score in scores.items() if score is not None}
             samples.append(Sample(name, question, "", None, metrics, Counts(), []))
     methods = {name: MethodInfo(name, {}) for name in retrievers}
@@ -40,7 +39,5 @@ def retrieval_table(
 ) -> ScoresTable:
     """Show `retrieval_run` of each data set, with tests against its first retriever; options are those of `results`."""
     runs = [retrieval_run(dataset, by_name, top_k) for dataset, by_name in retrievers]
-    table = results(runs, baseline=runs[0].methods[0], **intervals)
-    return ScoresTable(
-        table.assign(label=table["method"]), notes=[f"Of the first {top_k} passages; the question is the query."]
-    )
+    table = results(runs, baseline=runs[0].methods[0], **intervals).assign(label=lambda rows: rows["method"])
+    return ScoresTable(table, notes=[f"Of the first {top_k} passages; the question is the query."])

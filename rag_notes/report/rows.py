@@ -1,7 +1,7 @@
 """Rows of `results` and `counts` as figures draw them: with the methods' labels, in the units of the axis."""
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -15,28 +15,19 @@ FAMILIES = {family: f"{family[0].upper()}{family[1:]}" for family in get_args(Fa
 """The families of methods in the order of every table, as figures print them."""
 
 
-def described(table: pd.DataFrame, runs: Sequence[Run], settings: Sequence[str] = ()) -> pd.DataFrame:
-    """Add to each row the method's `label`, its `function`, its `family` and the values of some settings."""
-    methods = {(run.label, name): method for run in runs for name, method in run.info.methods.items()}
-    methods |= {("", name): method for (_, name), method in methods.items()}  # of runs that have one label
-    pairs = zip(table["dataset"], table["method"], strict=True)
-    infos = [methods.get((dataset, name)) or methods["", name] for dataset, name in pairs]
-    families = [FAMILIES.get(family_of(info.family) or "", "Own methods") for info in infos]
+def described(table: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
+    """Add to each row the method's `label`, its `function` and its `family`."""
+    functions = {name: method.family for run in runs for name, method in run.info.methods.items()}
+    function = table["method"].map(functions)
+    families = [FAMILIES.get(family_of(name) or "", "Own methods") for name in function]
     order = [name for name in (*FAMILIES.values(), "Own methods") if name in families]
-    columns: dict[str, Any] = {
-        "label": table["method"].map(label_of),
-        "function": [info.family for info in infos],
-        "family": pd.Categorical(families, order),
-    }
-    columns |= {name: [info.settings.get(name) for info in infos] for name in settings}
-    return table.assign(**columns)
+    return table.assign(label=table["method"].map(label_of), function=function, family=pd.Categorical(families, order))
 
 
 def score_rows(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the rows of one metric of `results`, in %, with their `panel` and, as `kind`, the result of their test."""
-    rows = table[table["metric"] == metric].assign(kind=_verdicts)
-    rows = rows.assign(**{name: 100 * rows[name].astype(float) for name in ("mean", "low", "high")})
-    return rows.assign(panel=f"{METRIC_LABELS[metric]} (%)")
+    rows = table[table["metric"] == metric].assign(kind=_verdicts, panel=f"{METRIC_LABELS[metric]} (%)")
+    return rows.assign(**{name: 100 * rows[name].astype(float) for name in ("mean", "low", "high")})
 
 
 def difference_rows(table: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from html import escape
 from textwrap import fill
 from typing import Any
@@ -47,17 +46,16 @@ WIDTH = 110
 class ScoresTable:
     """Rows of `results` as methods x (data set, metric), in %; a notebook shows it as HTML, a terminal as text.
 
-    A cell is `mean [low, high]`, with `*` where the difference to the baseline is significant, `†` where its interval
-    and its test disagree, `sd ..., always ...` of repeats, and `n = ...` where it covers fewer questions than others of
-    its column. `metrics` are those shown, all without any; `notes` are added to the caption. Where `results` has the
-    columns `label` and `family`, methods are grouped by them.
+    A cell is `mean [low, high]` with the marks that the caption explains, and `n = ...` where it covers fewer questions
+    than others of its column. Only `metrics` are shown, if any; `notes` are added to the caption. Where `results` has
+    the columns `label` and `family`, methods are grouped by them.
     """
 
     results: pd.DataFrame
     metrics: Sequence[str] = ()
     notes: Sequence[str] = ()
 
-    @cached_property
+    @property
     def wide(self) -> pd.DataFrame:
         """The cells, a row a method by its family and label; columns by data set, metric and number of questions."""
         metrics = [*(self.metrics or METRIC_LABELS)]

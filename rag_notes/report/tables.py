@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rag_notes.methods.about import about_of, settings_of
 from rag_notes.metrics.stats import holm, mean_interval, paired_difference
@@ -25,21 +24,14 @@ from rag_notes.types import InputError
 
 __all__ = ["ANSWER_METRICS", "METRIC_LABELS", "QUEST_METRICS", "RETRIEVAL_METRICS", "ScoresTable", "counts"]
 
-RESULT_METRICS = ("em", "f1", "acc", "acc_raw", "yes_no_acc", "str_em", "str_hit", "reject")
-"""The metrics of answers in `results`: behind `acc` the papers' own containment, of strings that are not normalised."""
-
-_AVERAGED = ("em", "f1", "acc", "yes_no_acc", "str_em", "str_hit")  # not `reject`, which is of other questions
 _COLUMNS = [
     *("dataset", "method", "metric", "mean", "low", "high", "interval", "n"),
     *("difference", "difference_low", "difference_high", "p", "p_holm", "significant", "wins", "ties", "losses"),
     *("n_paired", "baseline", "confidence"),
 ]
-_FURTHER = ("repeats", "repeat_sd", "always", "clusters")  # columns of repeats and clusters
 _SUMS = ["parse_failures", "empty_responses", "truncated"]
 _MEANS = ["searches", "steps", "distinct_passages", "calls", "prompt_tokens", "completion_tokens"]
 _SHORT = ("f1", "acc", "yes_no_acc", "str_em", "str_hit", "t_f1", "q_r", "em", "reject")  # by which a table is short
-
-Floats = NDArray[np.float64]
 
 
 def results(
@@ -53,20 +45,18 @@ def results(
 ) -> pd.DataFrame:
     """Return a row for each data set, method and metric: the mean with its interval and the test against the baseline.
 
-    Scores lie between 0 and 1. `mean`, `low`, `high`, `interval` (the name of its method) and `n` are of the questions
-    answered without error. `difference` to `p`, `wins`, `ties` and `losses` compare the method with `baseline`, if any,
-    on the `n_paired` questions that both answered; `p_holm` is corrected for the methods compared on one data set by
-    one metric, and `significant` is p_holm < 1 - confidence. `avg`, the mean of the means of two or more answer metrics
-    without `reject` and `acc_raw`, has no interval and no test.
+    Scores lie between 0 and 1, of the `n` questions answered without error; `interval` names the interval's method.
+    `difference` to `losses` compare the method with `baseline`, if any, on the `n_paired` questions that both answered;
+    `p_holm` is corrected for the methods compared on one data set by one metric, and `significant` is p_holm < 1 -
+    confidence. `avg`, the mean of two or more answer metrics but `reject` and `acc_raw`, has no interval and no test.
 
-    Runs that differ in their repeat alone are one: a question's score is its mean over the repeats, and counts where
-    all of them have one. `repeats` is their number, `repeat_sd` the standard deviation of their means, and `always` the
-    share of questions that score 1 in each. With `clusters` intervals and tests are by clusters of questions that share
-    gold passages (`gold_clusters`), and `clusters` is their number.
+    Runs that differ in their repeat alone are one, a question's score being its mean over them: `repeats` is their
+    number, `repeat_sd` the standard deviation of their means, `always` the share of questions that score 1 in each.
+    With `clusters` intervals and tests are by clusters of questions that share gold passages; `clusters` counts them.
 
-    `dataset` is the run's label, with model, prompts or retriever where these distinguish it from another run of the
-    same label, or with each value of `by`, a column of the frames such as `type`. Raises InputError for two runs that
-    nothing distinguishes, a run without the baseline, and an unknown column.
+    `dataset` is the run's label, with the model, prompts or retriever that distinguish it from another run, or with
+    each value of `by`, a column of the frames such as `type`. Raises InputError for two runs that nothing
+    distinguishes, a run without the baseline, and an unknown column.
     """
     rows = []
     for dataset, repeats, frame in _named_frames(runs, by):
@@ -75,24 +65,23 @@ def results(
             raise InputError(f"baseline {baseline!r} is not in the run of {dataset!r}, which has {methods}")
         answered = frame[frame["error"].isna()]
         metrics = [metric for metric in METRIC_LABELS if metric in answered and answered[metric].notna().any()]
-        clusters_of = answered.drop_duplicates("question_id").set_index("question_id")["cluster"]
+        members = answered.drop_duplicates("question_id").set_index("question_id")["cluster"]
         columns = pd.MultiIndex.from_product([metrics, methods])
-        scores = [
+        scores, *each = [
             part.reindex(columns=["question_id", "method", *metrics])
             .pivot(index="question_id", columns="method")
-            .reindex(clusters_of.index, columns=columns)
+            .reindex(members.index, columns=columns)
             .astype(float)
             for part in (answered, *(run.frame() for run in repeats if len(repeats) > 1))
         ]
-        members = clusters_of.to_numpy() if clusters else None
+        options: dict[str, Any] = {"confidence": confidence, "resamples": resamples}
         for metric, method in columns:
-            if metric in RESULT_METRICS or scores[0][metric, method].notna().any():
-                reference = None if baseline in (None, method) else scores[0][metric, baseline].to_numpy()
-                values = [table[metric, method].to_numpy() for table in scores]
-                row = _row(values, reference, members, {"confidence": confidence, "resamples": resamples})
+            if metric in (*ANSWER_METRICS, "acc_raw") or scores[metric, method].notna().any():
+                reference = None if baseline in (None, method) else scores[metric, baseline]
+                repeated = [table[metric, method] for table in each]
+                row = _row(scores[metric, method], repeated, reference, members if clusters else None, options)
                 rows.append({"dataset": dataset, "method": method, "metric": metric} | row)
-    further = [name for name in _FURTHER if any(name in row for row in rows)]
-    table = pd.DataFrame(rows, columns=[*_COLUMNS, *further])
+    table = pd.DataFrame(rows, columns=[*dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])])
     table = in_order(pd.concat([table, _averages(table)]), [*METRIC_LABELS]).reset_index(drop=True)
     table["p_holm"] = table.groupby(["dataset", "metric"])["p"].transform(holm)
     table = table.assign(significant=table["p_holm"] < 1 - confidence, baseline=baseline or "", confidence=confidence)
@@ -102,9 +91,8 @@ def results(
 def counts(runs: Sequence[Run], names: Sequence[str], *, clusters: bool = False, **intervals: Any) -> pd.DataFrame:
     """Return a row for each data set, method and count: a column of a run's frame such as `searches`, `calls`, `cost`.
 
-    Means a question with their bootstrap interval, over the `n` questions answered without error; the columns are the
-    first ones of `results`, options, repeats and clusters are as there. What a run does not know, such as a cost
-    without a price, has no row.
+    Means a question with their bootstrap interval, with the first columns and the options of `results`. What a run does
+    not know, such as a cost without a price, has no row.
     """
     rows = []
     for dataset, _, frame in _named_frames(runs):
@@ -120,22 +108,19 @@ def counts(runs: Sequence[Run], names: Sequence[str], *, clusters: bool = False,
 def diagnostics(runs: Sequence[Run]) -> pd.DataFrame:
     """Return a row for each data set, repeat and method: what went wrong and what it took.
 
-    Numbers of questions: `questions` in all, `errors`, those of them that are `not_recorded`, and `empty` answers.
-    Numbers of responses, summed over all questions: `parse_failures`, `empty_responses`, `truncated`. Means over the
-    questions answered without error: `searches` to `completion_tokens` and `seconds` of model time. `cost` is their sum
-    in US dollars. NaN where nothing is known, such as the cost without a price.
+    `questions`, `errors`, those of them that are `not_recorded`, and `empty` answers are numbers of questions;
+    `parse_failures`, `empty_responses` and `truncated` of responses. `searches` to `completion_tokens` and `seconds` of
+    model time are means over the questions answered without error, `cost` is their sum in US dollars. NaN: unknown.
     """
     rows = []
     for name, run in zip(_names(runs), runs, strict=True):
-        frame = run.frame()
-        for method in run.methods:
-            part = frame[frame["method"] == method]
+        for method, part in run.frame().groupby("method", sort=False):
             answered = part[part["error"].isna()]
+            spent = answered.reindex(columns=["cost", "seconds"]).astype(float)
             row = {"dataset": name, "method": method, "questions": len(part), "errors": len(part) - len(answered)}
             row["not_recorded"] = (part["error_kind"] == "RecordingMissError").sum()
             row["empty"] = (answered["answer"].str.strip() == "").sum()
             row |= part[_SUMS].sum().astype(int).to_dict() | answered[_MEANS].mean().to_dict()
-            spent = answered.reindex(columns=["cost", "seconds"]).astype(float)
             row["cost"] = spent["cost"].sum(skipna=False, min_count=1)
             rows.append(row | {"seconds": spent["seconds"].mean(skipna=False)})
     return pd.DataFrame(rows)
@@ -155,20 +140,16 @@ def scores_table(
     that a run lacks is left out. Further options are those of `results`. Raises InputError for a metric that no run
     has, and as `results`.
     """
-    if not all(baseline in run.methods for run in runs):
-        baseline = None
-    table = results(runs, baseline=baseline, by=by, **options)
+    everywhere = all(baseline in run.methods for run in runs)
+    table = results(runs, baseline=baseline if everywhere else None, by=by, **options)
     available = [metric for metric in METRIC_LABELS if metric in set(table.loc[table["n"] > 0, "metric"])]
     if unknown := [metric for metric in metrics or () if metric not in available]:
         raise InputError(f"no answer has the metric {unknown[0]!r}; there is {', '.join(available) or 'none'}")
     if metrics is None:
-        passages = [metric for metric in RETRIEVAL_METRICS if metric in available and metric.endswith("_seen")]
-        answers = sorted(set(available) & set(_SHORT), key=_SHORT.index)
+        answers = [metric for metric in _SHORT if metric in available]
+        passages = [metric for metric in RETRIEVAL_METRICS[1:] if metric in available]
         metrics = answers[:1] if by else answers[:2] + passages[:1]
-    notes = [*_missing_answers(runs)]
-    if len(notes) > 3:
-        notes[3:] = [f"{len(notes) - 3} more methods lack answers, see the diagnostics."]
-    return ScoresTable(described(table, runs), metrics, notes)
+    return ScoresTable(described(table, runs), metrics, _missing_answers(runs))
 
 
 def methods_frame(methods: Mapping[str, Callable[..., Any]]) -> pd.DataFrame:
@@ -181,25 +162,26 @@ def methods_frame(methods: Mapping[str, Callable[..., Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["family", "method", "label", "source", "calls at most"])
 
 
-def _missing_answers(runs: Sequence[Run]) -> Iterator[str]:
-    """A sentence for each method of which answers are missing, with the reason and what helps."""
+def _missing_answers(runs: Sequence[Run]) -> list[str]:
+    """A sentence for each of the first methods of which answers are missing, with the reason and what helps."""
+    notes = []
     for run in runs:
+        where = f" on {run.label}" if len(runs) > 1 else ""
         for method, part in run.frame().groupby("method", sort=False):
-            failed = part[part["error"].notna()]
-            if len(failed):
+            if len(failed := part[part["error"].notna()]):
                 recorded = failed["error_kind"] != "RecordingMissError"
                 reason = failed["error"].iloc[0] if recorded.any() else 'not recorded; use llm="openai"'
-                where = f" on {run.label}" if len(runs) > 1 else ""
-                yield f"{len(failed)} of {len(part)} answers of {method}{where} are missing: {reason}."
+                notes.append(f"{len(failed)} of {len(part)} answers of {method}{where} are missing: {reason}.")
+    more = [f"{len(notes) - 3} more methods lack answers, see the diagnostics."] if len(notes) > 3 else []
+    return notes[:3] + more
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
     """The runs' labels, each with the settings that distinguish it from others of the same one."""
-    texts = [
-        (run.info.model, f"prompts {run.info.prompt_set}", run.info.retriever["name"], f"repeat {run.info.repeat}")
-        for run in runs
-    ]
-    labels, settings = pd.Series([run.label for run in runs]), pd.DataFrame(texts)
+    labels, infos = pd.Series([run.label for run in runs]), [run.info for run in runs]
+    settings = pd.DataFrame(
+        [(info.model, f"prompts {info.prompt_set}", info.retriever["name"], f"repeat {info.repeat}") for info in infos]
+    )
     differing = settings.where(settings.groupby(labels).transform("nunique") > 1).to_numpy()
     return [", ".join([label, *filter(pd.notna, row)]) for label, row in zip(labels, differing, strict=True)]
 
@@ -221,8 +203,8 @@ def _named_frames(runs: Sequence[Run], by: str | None = None) -> Iterator[tuple[
 
 
 def _averages(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows `avg` of `results`, of data sets with two metrics or more that are averaged."""
-    averaged = table[table["metric"].isin(_AVERAGED)]
+    """The rows `avg` of `results`; without `reject`, which is of other questions."""
+    averaged = table[table["metric"].isin({*ANSWER_METRICS} - {"reject"})]
     averaged = averaged[averaged.groupby("dataset")["metric"].transform("nunique") > 1]
     methods = averaged.groupby(["dataset", "method"], sort=False)
     means = methods.agg(n=("n", "min"), mean=("mean", lambda means: means.mean(skipna=False)))
@@ -230,29 +212,30 @@ def _averages(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(
-    tables: Sequence[Floats], reference: Floats | None, clusters: NDArray[Any] | None, intervals: dict[str, Any]
+    scores: "pd.Series[float]",
+    repeats: "Sequence[pd.Series[float]]",
+    reference: "pd.Series[float] | None",
+    clusters: "pd.Series[str] | None",
+    intervals: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What `results` has of one method by one metric, of its scores, then those of each repeat: NaN where none is."""
+    """What `results` says of one method by one metric, from its scores by question, those of each repeat and others."""
 
-    def options(mask: NDArray[np.bool_]) -> dict[str, Any]:
-        return {**intervals, "clusters": None if clusters is None else clusters[mask].tolist()}
+    def options(answers: "pd.Series[float]") -> dict[str, Any]:
+        return {**intervals, "clusters": None if clusters is None else clusters[answers.index].tolist()}
 
-    scores, *repeats = tables
-    scored = ~np.isnan(scores)
-    row: dict[str, Any] = {"n": scored.sum(), "n_paired": 0, "interval": ""}
-    if clusters is not None:
-        row["clusters"] = len({*clusters[scored]})
-    if not scored.any():
-        return row
-    low, high, interval = mean_interval(scores[scored], **options(scored))
-    row |= {"mean": math.fsum(scores[scored]) / row["n"], "low": low, "high": high, "interval": interval}
-    if repeats:
-        each = np.array(repeats)[:, scored]
-        sd = statistics.stdev(math.fsum(repeat) / len(repeat) for repeat in each)
+    scores = scores.dropna()
+    row: dict[str, Any] = {"n": len(scores), "n_paired": 0, "interval": ""}
+    if len(scores):
+        low, high, interval = mean_interval(scores, **options(scores))
+        row |= {"mean": math.fsum(scores) / len(scores), "low": low, "high": high, "interval": interval}
+    if len(scores) and repeats:
+        each = np.array([repeat[scores.index] for repeat in repeats])
+        sd = statistics.stdev(math.fsum(repeat) / len(scores) for repeat in each)
         row |= {"repeats": len(each), "repeat_sd": sd, "always": (each == 1).all(axis=0).mean()}
-    paired = scored & ~np.isnan(scores if reference is None else reference)
-    if reference is not None and paired.any():
-        test = paired_difference(scores[paired], reference[paired], **options(paired))
-        row |= {"difference": test.mean, "difference_low": test.low, "difference_high": test.high, "p": test.p}
-        row |= {"wins": test.wins, "ties": test.ties, "losses": test.losses, "n_paired": test.n}
+    if clusters is not None:
+        row["clusters"] = clusters[scores.index].nunique()
+    if reference is not None and len(paired := scores[reference[scores.index].notna()]):
+        test = paired_difference(paired, reference[paired.index], **options(paired))._asdict()
+        names = {"mean": "difference", "low": "difference_low", "high": "difference_high", "n": "n_paired"}
+        row |= {names.get(name, name): value for name, value in test.items()}
     return row

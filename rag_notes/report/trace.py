@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from rag_notes.events import Ask, Decision, Event, Note, ParseFailure, Search, Stop
 from rag_notes.methods.about import label_of
@@ -20,8 +20,6 @@ from rag_notes.types import InputError
 Piece = tuple[Literal["same", "added", "dropped"], str]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
-_SIGNS = {"same": " ", "added": "+", "dropped": "-"}
-_BADGES = {"✓": "good", "✗": "bad", "⚠": "bad"}  # the class of a badge by its first letter, others are "partly"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,48 +27,42 @@ class Trace:
     """An answer with all steps that led to it; a notebook shows it as HTML, a terminal as text.
 
     In a note, the sentences that the best note before it lacks are marked as added, and those that it loses as dropped.
-    Passages, prompts and responses are folded. With `others`, of the same question, one is open at a time.
+    Passages, prompts and responses are folded.
     """
 
     sample: Sample
-    others: Sequence[Sample] = ()
 
     def _repr_html_(self) -> str:
-        samples = (self.sample, *self.others)
-        return _PAGE.render(traces=[(sample, _summary(sample), [*_sections(sample.trace)]) for sample in samples])
+        return _TEMPLATES.get_template("trace.html").render(sample=self.sample)
 
     def __repr__(self) -> str:
-        return "\n\n\n".join(map(_text, (self.sample, *self.others)))
+        return _TEMPLATES.get_template("trace.txt").render(sample=self.sample).rstrip()
 
 
-def show_trace(run: Run, method: str | Sequence[str] | None = None, question_id: str | None = None) -> Any:
-    """Show what a method did on a question, or several methods beside each other, all of the run by default.
+def show_trace(run: Run, method: str | None = None, question_id: str | None = None) -> Any:
+    """Show what a method did on a question; which of the two is not named is chosen in the notebook.
 
-    Without a question there is a picker of methods and questions. Raises InputError for a method or question that the
-    run does not have, for a picker where ipywidgets is not installed, and for a run without traces.
+    Raises InputError for a method or question that the run does not have, for a choice where ipywidgets is not
+    installed, and for a run without traces.
     """
-    methods = [method] if isinstance(method, str) else list(method or run.methods)
-    if unknown := [name for name in methods if name not in run.methods]:
-        raise InputError(f"no method {unknown[0]!r} in this run, which has {', '.join(run.methods)}")
+    questions = run.frame().drop_duplicates("question_id").set_index("question_id")["question"]
+    for kind, name, names in (("method", method, run.methods), ("question", question_id, [*questions.index])):
+        if name is not None and name not in names:
+            some = textwrap.shorten(", ".join(names), 200, placeholder=" ...")
+            raise InputError(f"no {kind} {name!r} in this run, which has {some}")
     if run.info.published:
         raise InputError("a published run has no traces; make the run yourself, its responses are recorded")
-    questions = run.frame().drop_duplicates("question_id").set_index("question_id")["question"]
-    if question_id is not None:
-        if question_id not in questions:
-            raise InputError(
-                f"no question {question_id!r} in this run, which has {', '.join(questions.index[:5])}, ..."
-            )
-        samples = [run.sample(name, question_id) for name in methods]
-        return Trace(samples[0], samples[1:])
+    if method is not None and question_id is not None:
+        return Trace(run.sample(method, question_id))
     try:
         import ipywidgets  # noqa: PLC0415 - only notebooks have it
     except ImportError:
-        raise InputError("name a method and a question, or install ipywidgets for a picker of both") from None
+        raise InputError("name a method and a question, or install ipywidgets for a choice of both") from None
     return ipywidgets.interactive(
         lambda method, question: Trace(run.sample(method, question)),
         {"manual": False, "auto_display": True},
-        method=[(label_of(name), name) for name in methods],
-        question=[(f"{name}: {text}", name) for name, text in questions.items()],
+        method=[(label_of(name), name) for name in run.methods if method in (None, name)],
+        question=[(f"{name}: {text}", name) for name, text in questions.items() if question_id in (None, name)],
     )
 
 
@@ -148,31 +140,10 @@ def _summary(sample: Sample) -> str:
     return f"{label_of(sample.method)}: {passages}, {counts.calls} calls, {tokens} tokens"
 
 
-def _text(sample: Sample) -> str:
-    answer = f"answer    {sample.answer or '(empty)'}  [{'  '.join(_badges(sample))}]"
-    lines = [
-        f"question  {sample.question.question}",
-        f"gold      {' | '.join(sample.gold) or '(none: unanswerable)'}",
-        answer if sample.error is None else f"error     {sample.error}",
-        f"method    {_summary(sample)}",
-    ]
-    for title, steps in _sections(sample.trace):
-        lines += ["", title]
-        for step in steps:
-            texts = [step.text, f"[{step.badge}]" if step.badge else ""]
-            lines.append("  " + "  ".join(filter(None, texts)))
-            if step.aside.startswith("→"):
-                lines.append(f"    {step.aside}")
-            lines += [f"    {_SIGNS[kind]} {line}" for kind, text in step.note for line in text.splitlines()]
-    return "\n".join(lines)
-
-
-_PAGE = Environment(autoescape=True, trim_blocks=True, undefined=StrictUndefined).from_string(
-    Path(__file__).with_name("trace.html").read_text(encoding="utf-8"),
-    {
-        "label": label_of,
-        "scores": _badges,
-        "badges": _BADGES,
-        "tags": {"same": "span", "added": "ins", "dropped": "del"},
-    },
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=select_autoescape(["html"]),
+    trim_blocks=True,
+    undefined=StrictUndefined,
 )
+_TEMPLATES.globals.update(badges=_badges, summary=_summary, sections=_sections)
