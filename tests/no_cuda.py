@@ -1,6 +1,6 @@
 """Let PyTorch's CUDA build start where CUDA's libraries are not: `python -m tests.no_cuda FOLDER`.
 
-The package registry's wheel of PyTorch for Linux is linked with CUDA's libraries, which are three gigabytes that a test
+PyPI's wheel of PyTorch for Linux is linked with CUDA's libraries, which are three gigabytes that a test
 on a CPU has no use for. This writes libraries of their names into a folder, for LD_LIBRARY_PATH: all functions are
 there, and each answers that there is no such device. Needs `readelf` and `cc`; does nothing where PyTorch is not linked
 with CUDA.

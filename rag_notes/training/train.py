@@ -54,7 +54,11 @@ def train(
     written every `save_every` steps. `out` gets the model or adapter, its tokenizer, recipe.json and metrics.json.
     Raises InputError where the examples or the model do not fit, or the folder holds another recipe.
     """
-    settings = {name: value for name, value in locals().items() if name not in ("model", "data", "out", "save_every")}
+    settings: dict[str, Any] = {"objective": objective, "beta": beta, "learning_rate": learning_rate, "epochs": epochs}
+    settings |= {"batch_size": batch_size, "device_batch_size": device_batch_size, "max_length": max_length}
+    settings |= {"lora_rank": lora_rank, "lora_layers": lora_layers, "lora_alpha": lora_alpha, "merge": merge}
+    settings |= {"lora_dropout": lora_dropout, "held_out": held_out, "dtype": dtype, "seed": seed}
+    settings |= {"gradient_checkpointing": gradient_checkpointing}
     folder, responses = Path(out), _RESPONSES[objective]
     main = int(os.environ.get("RANK", "0")) == 0  # of several processes, the one that writes
     at_once = device_batch_size * int(os.environ.get("WORLD_SIZE", "1"))
