@@ -163,9 +163,10 @@ def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
 
 def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> IndexedRetriever:
     """Make the chosen retriever over a corpus that may be a file. Raises ConfigError where it needs no index."""
-    if not hasattr(_target(config.retriever), "build_index"):
-        commands = "rag-notes index retriever=elasticsearch, rag-notes index retriever=elasticsearch_knn"
-        text = "this retriever indexes a corpus by itself on first use, or is made of others that have a command each"
+    target = _target(config.retriever)
+    if not hasattr(target if inspect.isclass(target) else inspect.signature(target).return_annotation, "build_index"):
+        commands = "rag-notes index retriever=bm25, retriever=elasticsearch or retriever=elasticsearch_knn"
+        text = "this retriever encodes a corpus on first use, or is made of others that have a command each"
         raise ConfigError(f"{text}: {commands}")
     retriever: IndexedRetriever = call(config.retriever, corpus)
     return retriever

@@ -425,4 +425,4 @@ def test_a_server_that_is_not_there_is_an_error_at_once(capsys: pytest.CaptureFi
     assert main(["index", "dataset=mini", "retriever=elasticsearch", f"retriever.hosts=[{gone}]"]) == 2
     assert f"rag-notes: Elasticsearch at {gone}" in capsys.readouterr().err
     assert main(["index", "dataset=mini", "retriever=dense"]) == 2
-    assert "indexes a corpus by itself on first use" in capsys.readouterr().err
+    assert "encodes a corpus on first use" in capsys.readouterr().err

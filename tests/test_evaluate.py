@@ -241,6 +241,8 @@ INTERRUPTED = """
     from rag_notes.retrieval.bm25 import bm25
     from tests.rivers import CORPUS, QUESTIONS, run_in
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
+
     async def method(rag, question):
         if question.id == sys.argv[2]:
             os.kill(os.getpid(), signal.SIGINT)
