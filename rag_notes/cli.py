@@ -20,13 +20,14 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 
 import rag_notes
-from rag_notes.config import ConfigError, build_datasets, load_config
+from rag_notes.config import build_datasets, load_config
 from rag_notes.datasets.corpus import CorpusFile
 from rag_notes.events import answered
 from rag_notes.files import SHIPPED, here
 from rag_notes.llm.client import LLMError
 from rag_notes.llm.store import ResponseStore
 from rag_notes.options import CONF, GROUPS, choices
+from rag_notes.parts import ConfigError
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.terminal import say
 from rag_notes.types import InputError, Passage
@@ -316,7 +317,8 @@ def download(options: Sequence[str], *, into: Path, table: Path) -> int:
 
 def index(options: Sequence[str]) -> None:
     """Index the corpus of a data set, or of official files (corpus=hotpotqa), which is prepared first"""
-    from rag_notes.config import build_indexed_retriever, call, load_settings
+    from rag_notes.config import build_indexed_retriever, load_settings
+    from rag_notes.parts import call
 
     prepared = [option for option in options if option.startswith(("corpus=", "corpus."))]
     if prepared and any(option.startswith(("dataset=", "dataset.")) for option in options):
@@ -357,7 +359,8 @@ def training_data(name: str, options: Sequence[str], *, test: Sequence[str], pla
 
 def train(name: str, options: Sequence[str]) -> None:
     """Train a model on training data: model=FOLDER out=FOLDER; the same command goes on where it stopped"""
-    from rag_notes.config import call, load_settings
+    from rag_notes.config import load_settings
+    from rag_notes.parts import call
 
     prefixed = (option if option.startswith("training.") else f"training.{option}" for option in options)
     settings = load_settings("training", [f"+training={name}", *prefixed])

@@ -1,41 +1,32 @@
-"""Composes conf/ with Hydra, checks every option against the signature it belongs to, and builds the parts."""
+"""Composes conf/ with Hydra, checks every option, and builds the parts that are chosen."""
 
 import contextlib
 import inspect
-import pkgutil
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard, TypeVar, get_origin
+from typing import Annotated, Any, Literal
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, Field
 
 from rag_notes.datasets.corpus import cut
 from rag_notes.files import here, here_or_shipped
 from rag_notes.llm.client import LLM
 from rag_notes.llm.errors import encodable
 from rag_notes.options import CONF, choices, did_you_mean, explain, with_new_methods
+from rag_notes.parts import ConfigError, bound, call, check, target_of, validated
 from rag_notes.prompts.templates import Templates
 from rag_notes.rates import load_prices
 from rag_notes.retrieval.base import IndexedRetriever, Retriever
 from rag_notes.retrieval.cached import cached
 from rag_notes.retrieval.noise import NoiseFrom
-from rag_notes.types import Dataset, InputError, NonNegative, Passage, Positive, Repeats
+from rag_notes.types import Dataset, NonNegative, Passage, Positive, Repeats
 
 OmegaConf.register_new_resolver("shipped", here_or_shipped, replace=True)
 _MODEL_ONLY = ("served_as", "prompt_price", "completion_price")  # settings of an LLM that are true of one model alone
-_STRICT = ConfigDict(extra="forbid", strict=True)
-Model = TypeVar("Model", bound=BaseModel)
-
-
-class ConfigError(InputError):
-    """An option that does not exist or does not fit; the message names it and what would."""
 
 
 class Study(BaseModel, extra="forbid", strict=True):
@@ -91,7 +82,7 @@ def load_config(options: Sequence[str] = ()) -> Config:
     """
     composed = _compose("config", options)
     composed["llm"].pop("prompts", None)  # the set that fits this LLM: what config.prompts is where nothing else is set
-    config = _validated(Config, composed)
+    config = validated(Config, composed)
     study = config.study
     if unfit := [name for name in config.dataset if study.datasets and name not in study.datasets]:
         raise ConfigError(f"dataset={unfit[0]}: the study {study.name} is made of {', '.join(study.datasets)} alone")
@@ -136,7 +127,7 @@ def _check_parts(config: Config) -> None:
     for name, settings in config.method.items():
         where = f"study.variants.{name}" if name in config.study.variants else f"method.{name}"
         check(where, settings, passed=2)
-        if not inspect.iscoroutinefunction(_target(settings)):
+        if not inspect.iscoroutinefunction(target_of(settings)):
             raise ConfigError(f"{where}._target_: a method is an async function of (rag, question) and its settings")
     check("retriever", config.retriever, passed=1)
     check("llm", config.llm)
@@ -163,7 +154,7 @@ def build_retriever(config: Config, corpus: Sequence[Passage]) -> Retriever:
 
 def build_indexed_retriever(config: Config, corpus: Iterable[Passage]) -> IndexedRetriever:
     """Make the chosen retriever over a corpus that may be a file. Raises ConfigError where it needs no index."""
-    target = _target(config.retriever)
+    target = target_of(config.retriever)
     if not hasattr(target if inspect.isclass(target) else inspect.signature(target).return_annotation, "build_index"):
         commands = "rag-notes index retriever=bm25, retriever=elasticsearch or retriever=elasticsearch_knn"
         text = "this retriever encodes a corpus on first use, or is made of others that have a command each"
@@ -219,7 +210,7 @@ def build_method(config: Config, name: str, changes: Mapping[str, Any]) -> Calla
     chosen = config if name in config.method else load_config([f"method={name}"])
     settings = {**chosen.method[name], **changes}
     check(f"method.{name}", settings, passed=2)
-    return _bound(settings)
+    return bound(settings)
 
 
 def load_settings(group: str, options: Sequence[str], root: str | None = None, **call_form: Any) -> dict[str, Any]:
@@ -231,83 +222,6 @@ def load_settings(group: str, options: Sequence[str], root: str | None = None, *
     settings: dict[str, Any] = _compose(root, options)[group]
     check(group, settings, **call_form)
     return settings
-
-
-def call(settings: Mapping[str, Any], *passed: Any) -> Any:
-    """Call the target of settings with what is passed and with them; relative paths are those of `here`."""
-    with contextlib.chdir(here()):
-        return _bound(settings)(*passed)
-
-
-def _bound(settings: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the target with its settings, every part among them built; a partial one is called by its owner."""
-    arguments = _settings(settings)
-    for name, value in arguments.items():
-        if _is_part(value):
-            arguments[name] = _bound(value) if value.get("_partial_") else _bound(value)()
-    return partial(_target(settings), **arguments)
-
-
-def _is_part(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(value, Mapping) and "_target_" in value
-
-
-def _settings(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in part.items() if name not in ("_target_", "_partial_")}
-
-
-def _target(settings: Mapping[str, Any], where: str = "") -> Callable[..., Any]:
-    """Import what `_target_` of the settings at `where` names, of the package or of a module in the current folder."""
-    if not isinstance(name := settings.get("_target_"), str):
-        raise ConfigError(f"{where}._target_: name the function that it is, as MODULE.FUNCTION")
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.append(folder)  # behind all others, so that nothing that is installed is hidden
-    try:
-        target: Callable[..., Any] = pkgutil.resolve_name(":".join(name.rsplit(".", 1)))
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{where}._target_: {name!r} cannot be imported ({error})") from None
-    if not callable(target):
-        raise ConfigError(f"{where}._target_: {name!r} is no function or class")
-    return target
-
-
-def check(where: str, settings: Mapping[str, Any], *, passed: int = 0, after: Callable[..., Any] | None = None) -> None:
-    """Check settings against the annotated arguments of their target: the signature is the schema.
-
-    The first `passed` arguments are no settings. `after` is called with the result and with settings of its own.
-    """
-    parameters = list(inspect.signature(_target(settings, where)).parameters.items())[passed:]
-    if after is not None:
-        parameters += list(inspect.signature(after).parameters.items())[1:]
-    fields: dict[str, Any] = {}
-    for name, parameter in parameters:
-        annotation, value = parameter.annotation, settings.get(name)
-        if get_origin(annotation) is Callable or getattr(annotation, "_is_protocol", False):
-            if _is_part(value):
-                check(f"{where}.{name}", value, passed=int(value.get("_partial_", False)))
-            elif name in settings:
-                raise ConfigError(f"{where}.{name}: needs a part, settings with their own _target_ (given: {value!r})")
-            annotation = Any
-        annotation = Any if annotation is parameter.empty else annotation
-        fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
-    _validated(create_model(where, __config__=_STRICT, **fields), _settings(settings), f"{where}.")
-
-
-def _validated(model: type[Model], settings: Mapping[str, Any], prefix: str = "") -> Model:
-    """Return the settings as a model. Raises ConfigError with a line for each that does not fit."""
-    try:
-        return model.model_validate(settings)
-    except ValidationError as error:
-        lines = []
-        for problem in error.errors():
-            name = ".".join(str(part) for part in problem["loc"])
-            text = f"{problem['msg']} (given: {problem['input']!r})"
-            if problem["type"] == "missing":
-                text = "is required and not set"
-            elif problem["type"] == "extra_forbidden":
-                text = f"no such option{did_you_mean(name, model.model_fields)}"
-            lines.append(f"{prefix}{name}: {text}")
-        raise ConfigError("\n".join(lines)) from None
 
 
 def _compose(root: str | None, options: Sequence[str]) -> dict[str, Any]:

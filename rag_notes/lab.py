@@ -13,7 +13,6 @@ import yaml
 
 from rag_notes.config import (
     Config,
-    ConfigError,
     build_datasets,
     build_llm,
     build_method,
@@ -24,6 +23,7 @@ from rag_notes.config import (
 )
 from rag_notes.datasets.formats import decode_strictly
 from rag_notes.options import CONF, choices, did_you_mean
+from rag_notes.parts import ConfigError
 from rag_notes.report.compare import Comparison, compare_runs
 from rag_notes.report.tables import ScoresTable, methods_frame, scores_table
 from rag_notes.report.trace import Trace

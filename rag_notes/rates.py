@@ -11,7 +11,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from rag_notes.files import here
-from rag_notes.llm.client import Price
+from rag_notes.llm.completion import Price
 from rag_notes.options import CONF
 from rag_notes.types import InputError
 

@@ -12,11 +12,12 @@ from unittest.mock import Mock
 import openai
 import pytest
 
-from rag_notes.config import ConfigError, build_llm, load_config
+from rag_notes.config import build_llm, load_config
 from rag_notes.llm import client as client_module
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError, SpendingLimitError
 from rag_notes.llm.completion import read_body, read_completion
 from rag_notes.llm.store import Response, ResponseStore, StoreError, request_key
+from rag_notes.parts import ConfigError
 from tests.loopback import Loopback, body_hash
 from tests.scripted import asked
 

@@ -6,18 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rag_notes.config import (
-    ConfigError,
-    build_datasets,
-    build_llm,
-    build_methods,
-    build_retriever,
-    load_config,
-)
+from rag_notes.config import build_datasets, build_llm, build_methods, build_retriever, load_config
 from rag_notes.files import SHIPPED, here
-from rag_notes.llm.client import Price
+from rag_notes.llm.completion import Price
 from rag_notes.llm.store import ResponseStore
 from rag_notes.options import CONF, choices
+from rag_notes.parts import ConfigError
 from rag_notes.rates import load_prices
 from rag_notes.retrieval.bm25 import BM25
 from rag_notes.types import InputError

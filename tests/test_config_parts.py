@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 
-from rag_notes.config import (
-    ConfigError,
-    build_datasets,
-    build_retriever,
-    load_config,
-)
+from rag_notes.config import build_datasets, build_retriever, load_config
 from rag_notes.options import choices
+from rag_notes.parts import ConfigError
 from rag_notes.types import InputError
 from tests.composed import composed, target
 

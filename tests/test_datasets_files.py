@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 import rag_notes.datasets as datasets
-from rag_notes.config import ConfigError, load_config
+from rag_notes.config import load_config
 from rag_notes.datasets import DataError
 from rag_notes.datasets.corpus import CorpusFile, cut
 from rag_notes.options import CONF, choices
+from rag_notes.parts import ConfigError
 from rag_notes.types import Dataset, Passage
 from tests.corpora import write
 from tests.test_datasets_formats import ARTICLE, ASQA, CRUD, FLASH, HOTPOT, IRCOT, MUSIQUE, NQ, REALTIME, STRATEGY

@@ -20,13 +20,15 @@ from typing import Any
 
 import pytest
 
-from rag_notes.config import ConfigError, load_config
+from rag_notes.config import load_config
 from rag_notes.events import Ask
-from rag_notes.llm.client import FatalLLMError, Price
+from rag_notes.llm.client import FatalLLMError
+from rag_notes.llm.completion import Price
 from rag_notes.llm.store import ResponseStore
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.rag import Rag
 from rag_notes.methods.vanilla import vanilla
+from rag_notes.parts import ConfigError
 from rag_notes.prompts.templates import TemplateError
 from rag_notes.retrieval.base import RetrieverError
 from rag_notes.retrieval.bm25 import BM25, bm25

@@ -11,8 +11,9 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from rag_notes.cli import main
-from rag_notes.config import ConfigError, load_config
+from rag_notes.config import load_config
 from rag_notes.files import SHIPPED
+from rag_notes.parts import ConfigError
 from rag_notes.report.figures import forest
 from rag_notes.report.rows import described, score_rows
 from rag_notes.report.tables import results

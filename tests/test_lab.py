@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import rag_notes as rn
-from rag_notes.config import ConfigError
 from rag_notes.datasets.corpus import DataError
 from rag_notes.files import SHIPPED
+from rag_notes.parts import ConfigError
 from rag_notes.running.records import Run
 from tests.plain import plain_options
 

@@ -13,9 +13,10 @@ import papermill
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.config import ConfigError, load_config
+from rag_notes.config import load_config
 from rag_notes.files import SHIPPED
 from rag_notes.options import choices
+from rag_notes.parts import ConfigError
 from rag_notes.studies.notebook import page, reproduce, studies
 from tests.loopback import Loopback
 from tests.samples import samples

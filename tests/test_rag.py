@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from rag_notes.config import ConfigError, build_llm, load_config
-from rag_notes.llm.client import LLM, FatalLLMError, Price, SpendingLimitError
+from rag_notes.config import build_llm, load_config
+from rag_notes.llm.client import LLM, FatalLLMError, SpendingLimitError
+from rag_notes.llm.completion import Price
 from rag_notes.llm.store import Response, ResponseStore
 from rag_notes.methods.deepnote import deepnote
 from rag_notes.methods.flare import flare
 from rag_notes.methods.rag import Rag
 from rag_notes.methods.self_rag import relevant
 from rag_notes.methods.vanilla import vanilla
+from rag_notes.parts import ConfigError
 from rag_notes.running.evaluate import evaluate
 from rag_notes.running.records import Run, load_run
 from rag_notes.running.samples import RecordError

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rag_notes.config import ConfigError, load_study
+from rag_notes.config import load_study
 from rag_notes.events import Counts, searches
-from rag_notes.llm.client import Price
+from rag_notes.llm.completion import Price
+from rag_notes.parts import ConfigError
 from rag_notes.running.records import Condition, DatasetInfo, MethodInfo, Run
 from rag_notes.studies.base import RUNS_MIME, Study, study
 from rag_notes.studies.case_studies import CaseStudies, pick_cases

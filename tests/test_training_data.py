@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from rag_notes.cli import main
-from rag_notes.config import ConfigError, load_settings
+from rag_notes.config import load_settings
 from rag_notes.files import SHIPPED
 from rag_notes.llm.client import LLM, FatalLLMError, LLMError
 from rag_notes.llm.store import ResponseStore, request_key
 from rag_notes.methods.about import about_of, settings_of
 from rag_notes.options import CONF, choices
+from rag_notes.parts import ConfigError
 from rag_notes.prompts.templates import Templates
 from rag_notes.training.cards import read_examples
 from rag_notes.training.chain_of_note import chain_of_note

@@ -8,47 +8,24 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import InstanceOf
 
 from rag_notes.llm import errors
-from rag_notes.llm.completion import read_body, read_completion, read_usage
+from rag_notes.llm.completion import Price, Usage, read_body, read_completion, read_usage
 from rag_notes.llm.errors import FatalLLMError, LLMError, RecordingMissError, SpendingLimitError
 from rag_notes.llm.store import Response, ResponseStore, request_key
 from rag_notes.types import InputError, NonNegative, Positive
 
-__all__ = ["LLM", "FatalLLMError", "LLMError", "Price", "RecordingMissError", "SpendingLimitError", "Usage"]
+__all__ = ["LLM", "FatalLLMError", "LLMError", "RecordingMissError", "SpendingLimitError"]
 
 PAUSE = 0.5  # seconds before a request whose answer was unusable is sent again; doubled each time, to 8
 MAX_REFUSALS = 5  # so many requests refused with one status, and none answered, end the run
 _DATE = r"(?:-\d{4}(?:-?\d{2}-?\d{2})?)?"  # which vendors append to the name of a model
 _ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-f:]+\])(:[1-9]\d*)?(/\S*)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """US dollars per million tokens, or what else a token takes."""
-
-    prompt: float
-    completion: float
-
-    def of(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """What so many tokens take, in the same unit."""
-        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
-
-
-@dataclass(slots=True)
-class Usage:
-    """What an LLM has done: calls answered, store hits, and the tokens and dollars of the calls."""
-
-    sent: int = 0
-    stored: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float = 0.0
 
 
 class LLM:

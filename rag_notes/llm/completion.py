@@ -1,17 +1,16 @@
-"""Reads the body of a chat completion: the answer, its reasoning, its tokens; nothing unusable gets through."""
+"""Reads the body of a chat completion: the answer, its reasoning, its tokens and their price, or an error."""
 
 import codecs
 import itertools
 import json
 import math
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from rag_notes.llm.errors import LLMError, encodable, read_error
 from rag_notes.llm.store import Logprobs, Response
 from rag_notes.types import InputError
-
-"""The finish_reason of a response that has the log-probabilities of its prompt instead of a text."""
 
 # The words of different endpoints, in lower case. Any other word ("error", "abort") or none means: not an answer.
 _WHOLE = {"stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"}
@@ -20,6 +19,29 @@ _FILTERED = {"content_filter", "safety", "recitation", "blocklist", "prohibited_
 _BEGIN, _END = r"\s*(?:<(?:think|thinking|thought)>|\[THINK\])", r"(?:</(?:think|thinking|thought)>|\[/THINK\]|\Z)\s*"
 _THOUGHT = re.compile(rf"{_BEGIN}(.*?){_END}", re.DOTALL)  # which may be cut off
 _ENDED_THOUGHT = re.compile(r"((?:(?!<think>).)*?)</think>\s*", re.DOTALL)  # that the chat template has begun
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens, or what else a token takes."""
+
+    prompt: float
+    completion: float
+
+    def of(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What so many tokens take, in the same unit."""
+        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
+
+
+@dataclass(slots=True)
+class Usage:
+    """What an LLM has done: calls answered, store hits, and the tokens and dollars of the calls."""
+
+    sent: int = 0
+    stored: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
 
 
 def read_body(content: bytes) -> Any:

@@ -5,6 +5,7 @@ import itertools
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ _ANALYZERS = {"en": "english", "zh": "cjk"}
 
 
 @dataclass(kw_only=True, eq=False)
-class ElasticsearchRetriever:
+class ElasticsearchRetriever(ABC):
     """The connection to a server, an index with its alias, and batches of searches: what BM25 and kNN share.
 
     `index` is the alias to search (None: one named by the corpus). `shards` and `replicas` are those of a new index.
@@ -79,8 +80,8 @@ class ElasticsearchRetriever:
         self._size = measure(self.corpus)
         self._alias = self.index or f"rag-notes-{self.name}-{self._size.sha256[:12]}"
 
-    def _searches(self, queries: Sequence[str], top_k: int) -> list[JSON]:
-        raise NotImplementedError
+    @abstractmethod
+    def _searches(self, queries: Sequence[str], top_k: int) -> list[JSON]: ...
 
     def _score(self, score: float) -> float:
         return score

@@ -4,6 +4,7 @@ import hashlib
 import os
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +66,7 @@ def encode_in_batches(
 
 
 @dataclass(kw_only=True, eq=False)
-class InstructedEncoder:
+class InstructedEncoder(ABC):
     """What encoders share: a model, vectors of length 1, and instructions before queries (a switch) and passages."""
 
     model: str = field(kw_only=False)
@@ -101,8 +102,9 @@ class InstructedEncoder:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True) if self.normalize else np.ones(1)
         return np.asarray(vectors / np.where(lengths == 0, 1, lengths), dtype=np.float32)
 
+    @abstractmethod
     def _encode(self, texts: list[str], *, queries: bool) -> tuple[NDArray[Any], int]:
-        raise NotImplementedError  # returns the vectors, and how many texts were cut
+        """Return the vectors, and how many texts were cut."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -4,17 +4,10 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from rag_notes.config import (
-    Config,
-    ConfigError,
-    build_datasets,
-    build_llm,
-    build_methods,
-    build_retriever,
-    build_templates,
-)
+from rag_notes.config import Config, build_datasets, build_llm, build_methods, build_retriever, build_templates
 from rag_notes.files import here, slug
 from rag_notes.llm.client import LLM
+from rag_notes.parts import ConfigError
 from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.noise import with_noise
 from rag_notes.running.evaluate import Method, evaluate

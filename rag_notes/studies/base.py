@@ -8,8 +8,9 @@ from typing import Any, Self
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rag_notes.config import Config, ConfigError, call, check, load_study
+from rag_notes.config import Config, load_study
 from rag_notes.files import here
+from rag_notes.parts import ConfigError, call, check
 from rag_notes.report.figures import save
 from rag_notes.report.rows import described
 from rag_notes.report.scores_table import readable

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rag_notes.config import Config, ConfigError
+from rag_notes.config import Config
+from rag_notes.parts import ConfigError
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study
 

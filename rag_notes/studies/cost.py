@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from rag_notes.config import Config, ConfigError
-from rag_notes.llm.client import Price
+from rag_notes.config import Config
+from rag_notes.llm.completion import Price
 from rag_notes.metrics.stats import holm, paired_difference
+from rag_notes.parts import ConfigError
 from rag_notes.rates import PRICED, load_prices, load_speeds
 from rag_notes.report.rows import score_rows
 from rag_notes.running.run import run_methods

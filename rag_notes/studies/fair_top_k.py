@@ -5,7 +5,8 @@ from functools import partial
 
 import pandas as pd
 
-from rag_notes.config import Config, ConfigError, build_methods
+from rag_notes.config import Config, build_methods
+from rag_notes.parts import ConfigError
 from rag_notes.report.tables import counts
 from rag_notes.running.run import run_methods
 from rag_notes.studies.base import Study

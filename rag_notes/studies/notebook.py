@@ -20,9 +20,10 @@ from papermill.exceptions import PapermillExecutionError
 from papermill.translators import PythonTranslator
 from traitlets.config import Config as Traits
 
-from rag_notes.config import ConfigError, load_config
+from rag_notes.config import load_config
 from rag_notes.files import here, here_or_shipped, write_atomically
 from rag_notes.options import CONF, choices
+from rag_notes.parts import ConfigError
 from rag_notes.running.run import label
 from rag_notes.studies.base import COMMON, RUNS_MIME
 from rag_notes.terminal import say

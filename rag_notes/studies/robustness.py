@@ -2,10 +2,11 @@
 
 import pandas as pd
 
-from rag_notes.config import Config, ConfigError, build_methods
+from rag_notes.config import Config, build_methods
 from rag_notes.events import searches
 from rag_notes.metrics.stats import paired_difference
 from rag_notes.papers.numbers import paper_cells
+from rag_notes.parts import ConfigError
 from rag_notes.retrieval.noise import is_gold
 from rag_notes.running.records import Run
 from rag_notes.running.run import one_repeat, run_methods

@@ -17,7 +17,6 @@ from hydra.utils import get_method
 
 from rag_notes.config import (
     Config,
-    ConfigError,
     build_datasets,
     build_llm,
     build_retriever,
@@ -30,6 +29,7 @@ from rag_notes.llm.client import LLM, FatalLLMError, LLMError, RecordingMissErro
 from rag_notes.methods.about import about_of, settings_of
 from rag_notes.methods.rag import Rag, Searcher
 from rag_notes.options import did_you_mean
+from rag_notes.parts import ConfigError
 from rag_notes.prompts.templates import Templates, Value
 from rag_notes.retrieval.base import Retriever
 from rag_notes.running.evaluate import describe
