@@ -1,6 +1,5 @@
 """Which method, with which settings, model and retriever, a paper's claim is about."""
 
-import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ import yaml
 
 from rag_notes.methods.about import about_of, label_of, settings_of
 from rag_notes.options import CONF, choices
+from rag_notes.parts import target_of
 from rag_notes.running.records import MethodInfo
 
 SIDES = (("method", "setting"), ("other", "other_setting"))
@@ -114,5 +114,4 @@ def _settings_label(setting: str) -> str:
 def _function(method: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Return the function of a method of `conf/method`, and the settings that it has there."""
     conf = yaml.safe_load((CONF / "method" / f"{method}.yaml").read_text(encoding="utf-8"))
-    module, _, name = conf.pop("_target_").rpartition(".")
-    return getattr(importlib.import_module(module), name), conf
+    return target_of(conf), {name: value for name, value in conf.items() if name != "_target_"}

@@ -1,13 +1,12 @@
 """Run the chosen methods on the chosen data sets, each run in the folder of its settings."""
 
-import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
 from rag_notes.config import Config, build_datasets, build_llm, build_methods, build_retriever, build_templates
 from rag_notes.files import here, slug
 from rag_notes.llm.client import LLM
-from rag_notes.parts import ConfigError
+from rag_notes.parts import ConfigError, target_of
 from rag_notes.retrieval.base import Retriever
 from rag_notes.retrieval.noise import with_noise
 from rag_notes.running.evaluate import Method, evaluate
@@ -72,7 +71,7 @@ def one_repeat(config: Config) -> int:
 
 def label(config: Config) -> str:
     """Return a short name for the files of a study: data sets, model, and the retriever where it is not BM25."""
-    target = pkgutil.resolve_name(":".join(config.retriever["_target_"].rsplit(".", 1)))
+    target = target_of(config.retriever, "retriever")
     retriever = name if isinstance(name := getattr(target, "name", None), str) else target.__name__
     parts = ["+".join(config.dataset), config.llm["model"], *([] if retriever == "bm25" else [retriever])]
     return slug("-".join(parts))
